@@ -1,0 +1,33 @@
+# Two commands do all their own set-up: `make train` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: train test lint clean
+train: $(VENV)/base.done
+	$(BIN)/bighmm train --recipe recipes/quickstart.toml
+
+test: $(VENV)/dev.done lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/python.done:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'bighmm needs Python 3.11 or newer; run make PYTHON=/path/to/python')"
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/base.done: pyproject.toml constraints.txt $(VENV)/python.done
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/dev.done: pyproject.toml constraints.txt $(VENV)/base.done
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
