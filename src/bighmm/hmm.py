@@ -1,0 +1,239 @@
+"""HMM: start, transitions, emissions, and the questions one can ask of them.
+
+Shape letters, the same everywhere in this library:
+
+    B batch        Z states                      V vocabulary
+    T time         K states alive at a step      H width
+    M blocks
+
+An `HMM` is a value: it lives on one device, does not change, and knows nothing of training. Its
+tensors may carry gradients, and `log_prob` is differentiable with respect to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bighmm.infer import engine, predict, sampling
+from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
+from bighmm.support import Dense, Support
+from bighmm.transitions import Table, Transitions
+
+Impl = Literal["auto", "loop", "tree"]
+
+
+class Posterior(NamedTuple):
+    log_prob: Tensor  # (B,) log p(x_1 … x_T)
+    states: Tensor  # (B, T, K) ids of the states that could be there, -1 in the padding
+    marginals: Tensor  # (B, T, K) p(z_t = state | x_1 … x_T), 0 in the padding
+
+
+class BestPath(NamedTuple):
+    states: Tensor  # (B, T), -1 in the padding
+    log_prob: Tensor  # (B,) log p(x, z) of that path
+
+
+@dataclass(frozen=True, eq=False)
+class HMM:
+    """p(x, z) = p(z_1) p(x_1 | z_1) Π_t p(z_t | z_{t-1}) p(x_t | z_t).
+
+    With an `end` mark and `reset`, the state after the mark is drawn from the start distribution
+    again, so that texts which follow each other are independent.
+    """
+
+    start: Tensor  # (Z,) log p(z_1)
+    transitions: Transitions
+    emission: Tensor  # (V, K) log p(x | z) for the K states of each token, in the support's order
+    support: Support
+    end: int | None = None
+    reset: bool = True
+
+    @staticmethod
+    def from_probs(
+        start: Tensor,
+        transition: Tensor,
+        emission: Tensor,
+        *,
+        end: int | None = None,
+        reset: bool = True,
+        tolerance: float = 1e-4,
+    ) -> HMM:
+        """An ordinary HMM from start (Z,), transition (Z, Z) and emission (Z, V) probabilities.
+
+        Raises ValueError if shapes do not fit, or a row has a negative or NaN entry or does not
+        sum to one within `tolerance`; what remains of a deviation is divided out.
+        """
+        start, transition, emission = (
+            t if t.is_floating_point() else t.float()
+            for t in map(torch.as_tensor, (start, transition, emission))
+        )
+        size = len(start) if start.dim() == 1 else 0
+        if size == 0 or transition.shape != (size, size) or emission.dim() != 2:
+            raise ValueError(
+                "start, transition and emission must have the shapes (Z,), (Z, Z) and (Z, V), not "
+                f"{tuple(start.shape)}, {tuple(transition.shape)} and {tuple(emission.shape)}"
+            )
+        if len(emission) != size or emission.shape[1] == 0:
+            raise ValueError(
+                f"emission must have one row for each of the {size} states and at least one "
+                f"column, not the shape {tuple(emission.shape)}"
+            )
+        vocabulary_size = emission.shape[1]
+        if end is not None and not 0 <= end < vocabulary_size:
+            raise ValueError(f"the end mark {end} is not in the vocabulary of {vocabulary_size}")
+        checked = []
+        for name, rows in (
+            ("start", start.unsqueeze(0)),
+            ("transition", transition),
+            ("emission", emission),
+        ):
+            _check_rows(name, rows, tolerance)
+            checked.append((rows / rows.sum(1, keepdim=True)).log())
+        return HMM(
+            checked[0].squeeze(0),
+            Table(checked[1]),
+            checked[2].T.contiguous(),
+            Dense(size, vocabulary_size),
+            end,
+            reset,
+        )
+
+    @property
+    def num_states(self) -> int:
+        return self.support.num_states
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.support.vocabulary_size
+
+    def log_prob(
+        self, tokens: Tensor, lengths: Tensor | None = None, impl: Impl = "auto"
+    ) -> Tensor:
+        """log p(x_1 … x_T) (B,) of token ids (B, T), each row up to its own length.
+
+        An empty sequence has log-probability 0. Without gradients the work is cut into pieces
+        that fit in memory; with gradients all of it is one piece.
+        """
+        sequences = read(self, tokens, lengths)
+        if torch.is_grad_enabled() and self._needs_grad:
+            return self.advance(sequences, Carry.at_start(self, len(sequences.ids)), impl)[0]
+        result = self.start.new_zeros(len(sequences.ids))
+        for rows in batches_by_length(sequences.lengths, self._cost_per_position):
+            result[rows], _ = self._filter(sequences.rows(rows), impl)
+        return result
+
+    def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """log p(x_{T+1} | x_1 … x_T) (B, V); a row may be empty."""
+        sequences = read(self, tokens, lengths)
+        _, carry = self._filter(sequences)
+        return self.next_token_after(carry)
+
+    def posterior(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
+        """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
+        sequences = read(self, tokens, lengths)
+        log_prob, marginals = engine(self).posterior(self, sequences)
+        inside = torch.arange(sequences.ids.shape[1], device=sequences.ids.device)
+        padding = inside >= sequences.lengths.unsqueeze(1)
+        states = self.support.states(sequences.ids).masked_fill(padding.unsqueeze(2), -1)
+        return Posterior(log_prob, states, marginals)
+
+    def viterbi(self, tokens: Tensor, lengths: Tensor | None = None) -> BestPath:
+        """The most likely state path of each row."""
+        best, path = engine(self).viterbi(self, read(self, tokens, lengths))
+        return BestPath(path, best)
+
+    def sample(
+        self,
+        n: int,
+        length: int | None = None,
+        prefix: Tensor | Sequence[int] | None = None,
+        generator: torch.Generator | None = None,
+        temperature: float = 1.0,
+        max_length: int = 1000,
+    ) -> Tensor:
+        """n samples of what follows `prefix`, as token ids (n, L), without the prefix.
+
+        With `length` every row has that many tokens. Without it a row runs to the end mark, is
+        filled up with end marks after it, and is cut at `max_length` tokens.
+        """
+        if n < 1 or (length is not None and length < 0) or temperature < 0:
+            raise ValueError(
+                f"sampling needs n of at least 1 and no negative length or temperature, not "
+                f"n={n}, length={length}, temperature={temperature}"
+            )
+        if length is None and self.end is None:
+            raise ValueError("this HMM has no end mark, so sampling needs a length")
+        ids = torch.as_tensor([] if prefix is None else prefix, dtype=torch.long)
+        if ids.dim() != 1:
+            raise ValueError(f"a prefix is one sequence of token ids, not shape {tuple(ids.shape)}")
+        _, carry = self._filter(read(self, ids.unsqueeze(0)))
+        rows = Carry(carry.tokens.expand(n), carry.log_alpha.expand(n, -1), carry.fresh.expand(n))
+        return sampling.sample(self, rows, length, max_length, generator, temperature)
+
+    def advance(self, window: Sequences, carry: Carry, impl: Impl = "auto") -> tuple[Tensor, Carry]:
+        """log p(window | prefix) (B,), differentiable, and the state after the window."""
+        return engine(self).advance(self, window, carry, "tree" if impl == "tree" else "loop")
+
+    def next_token_after(self, carry: Carry) -> Tensor:
+        """log p(next token | prefix) (B, V)."""
+        return predict.token_log_probs(self, engine(self).predict_states(self, carry))
+
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Plain probabilities: start (Z,), transition (Z, Z), emission (Z, V). For small models."""
+        every = torch.arange(self.num_states, device=self.start.device)
+        transition = self.transitions.logits(every) - self.transitions.norm.unsqueeze(1)
+        emission = self.support.emission_rows(self.emission, every)
+        return self.start.exp(), transition.exp(), emission.exp()
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> HMM:
+        device = torch.device(device)
+        dtype = dtype or self.start.dtype
+        return HMM(
+            self.start.to(device, dtype),
+            self.transitions.to(device, dtype),
+            self.emission.to(device, dtype),
+            self.support.to(device),
+            self.end,
+            self.reset,
+        )
+
+    @property
+    def _needs_grad(self) -> bool:
+        tensors = (self.start, self.emission, *self.transitions.operands)
+        return any(t.requires_grad for t in tensors)
+
+    @property
+    def _cost_per_position(self) -> int:
+        dense = isinstance(self.support, Dense)
+        return self.num_states if dense else self.support.alive**2
+
+    @torch.no_grad()
+    def _filter(self, sequences: Sequences, impl: Impl = "auto") -> tuple[Tensor, Carry]:
+        """log p (B,) and the state at the end of each row, in windows that fit in memory."""
+        batch, time = sequences.ids.shape
+        carry = Carry.at_start(self, batch)
+        log_prob = self.start.new_zeros(batch)
+        for first, last in windows(time, max(batch, 1), self._cost_per_position):
+            gained, carry = self.advance(sequences.window(first, last), carry, impl)
+            log_prob += gained
+        return log_prob, carry
+
+
+def _check_rows(name: str, rows: Tensor, tolerance: float) -> None:
+    if bool(rows.isnan().any()):
+        raise ValueError(f"{name} has a NaN in row {int(rows.isnan().any(1).nonzero()[0])}")
+    if bool((rows < 0).any()):
+        raise ValueError(
+            f"{name} has a negative entry in row {int((rows < 0).any(1).nonzero()[0])}"
+        )
+    wrong = (rows.sum(1) - 1).abs() > tolerance
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"row {row} of {name} sums to {float(rows[row].sum()):.6g}; every row must sum to one"
+        )

@@ -1,0 +1,131 @@
+"""Sums over all state paths of a chain of K × K potentials.
+
+    log Z = log Σ_{z_0 … z_S} exp(first[z_0] + Σ_s tiles[s][z_{s-1}, z_s])
+
+The state vector is kept in log space and each step is a product in probability space: every row of
+a tile is scaled by its own maximum, which is folded into the vector. A step whose result comes
+near the smallest number of the type, where mass may have been lost, is done again in log space, so
+the result is right for any finite potentials. The gradient of log Z is the expected number of uses
+of each potential, from one forward and one backward sweep. Shape letters are those of `hmm.py`;
+P = S + 1 positions. `lengths` (B,) counts the positions of each row, at least 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from bighmm.infer import tree
+from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
+
+Method = Literal["loop", "tree"]
+
+
+def chain_log_sum(
+    first: Tensor, tiles: Tensor, lengths: Tensor, method: Method = "loop"
+) -> tuple[Tensor, Tensor]:
+    """log Z (B,) and log_alpha (B, K) at each row's last position, which has no gradient.
+
+    first (B, K), tiles (B, S, K, K). The gradient of log Z is the expected counts.
+    """
+    return _ChainLogSum.apply(first, tiles, lengths, method)
+
+
+def sweep_forward(first: Tensor, tiles: Tensor, lengths: Tensor) -> Tensor:
+    """log_alpha (B, P, K): the log-sum over all paths that end in each state at each position.
+
+    Past the end of a row its last value is repeated.
+    """
+    peaks, scaled = _scale_rows(tiles)
+    log_alpha = first
+    result = [first]
+    for s in range(tiles.shape[1]):
+        moved = _through_columns(log_alpha, tiles[:, s], peaks[:, s], scaled[:, s])
+        log_alpha = torch.where((s + 1 < lengths).unsqueeze(1), moved, log_alpha)
+        result.append(log_alpha)
+    return torch.stack(result, dim=1)
+
+
+def sweep_backward(tiles: Tensor, lengths: Tensor, last: Tensor) -> Tensor:
+    """log_beta (B, P, K): the log-sum over all continuations from each state at each position.
+
+    `last` (B, K) is its value at each row's last position (zero where the row ends there).
+    """
+    peaks, scaled = _scale_rows(tiles)
+    log_beta = last
+    result = [last]
+    for s in reversed(range(tiles.shape[1])):
+        moved = _through_rows(log_beta, tiles[:, s], peaks[:, s], scaled[:, s])
+        log_beta = torch.where((s + 1 < lengths).unsqueeze(1), moved, last)
+        result.append(log_beta)
+    return torch.stack(result[::-1], dim=1)
+
+
+class _ChainLogSum(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, first: Tensor, tiles: Tensor, lengths: Tensor, method: Method
+    ) -> tuple[Tensor, Tensor]:
+        if method == "tree":
+            log_alpha, log_beta = tree.both_sweeps(first, tiles, lengths)
+        else:
+            log_alpha, log_beta = sweep_forward(first, tiles, lengths), None
+        place = (lengths - 1).view(-1, 1, 1).expand(-1, 1, first.shape[1])
+        at_end = log_alpha.gather(1, place).squeeze(1)
+        log_sum = at_end.logsumexp(1)
+        ctx.save_for_backward(tiles, lengths, log_alpha, log_beta, log_sum)
+        ctx.mark_non_differentiable(at_end)
+        return log_sum, at_end
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: Tensor, _: Tensor
+    ) -> tuple[Tensor, Tensor, None, None]:
+        tiles, lengths, log_alpha, log_beta, log_sum = ctx.saved_tensors
+        if log_beta is None:
+            log_beta = sweep_backward(tiles, lengths, torch.zeros_like(log_alpha[:, 0]))
+        possible = log_sum > -torch.inf
+        offset = finite_or_zero(log_sum)
+        weight = torch.where(possible, grad, 0.0)
+        steps = torch.arange(tiles.shape[1], device=tiles.device)
+        inside = (steps + 1 < lengths.unsqueeze(1)).to(tiles.dtype) * weight.unsqueeze(1)
+        left = log_alpha[:, :-1] - offset.view(-1, 1, 1)
+        counts = (tiles + left.unsqueeze(3)).add_(log_beta[:, 1:].unsqueeze(2)).exp_()
+        counts.mul_(inside.view(*inside.shape, 1, 1))
+        at_first = (log_alpha[:, 0] + log_beta[:, 0] - offset.unsqueeze(1)).exp()
+        return at_first * weight.unsqueeze(1), counts, None, None
+
+
+def _scale_rows(tiles: Tensor) -> tuple[Tensor, Tensor]:
+    """Row maxima (B, S, K), and the tiles in probability space with every row's maximum at 1."""
+    peaks = finite_or_zero(tiles.amax(-1))
+    return peaks, (tiles - peaks.unsqueeze(-1)).exp_()
+
+
+def _through_columns(log_alpha: Tensor, tile: Tensor, peaks: Tensor, scaled: Tensor) -> Tensor:
+    """log Σ_i exp(log_alpha_i + tile_ij): (B, K)."""
+    weights = log_alpha + peaks
+    top = finite_or_zero(weights.amax(1, keepdim=True))
+    mass = torch.bmm((weights - top).exp().unsqueeze(1), scaled).squeeze(1)
+    result = mass.log() + top
+    low = mass < SMALLEST_SUM[mass.dtype]
+    if bool(low.any()):
+        low &= tile.amax(1) > -torch.inf  # what cannot be reached at all is rightly zero
+        rows = torch.nonzero(low.any(1)).squeeze(1)
+        result[rows] = (log_alpha[rows].unsqueeze(2) + tile[rows]).logsumexp(1)
+    return result
+
+
+def _through_rows(log_beta: Tensor, tile: Tensor, peaks: Tensor, scaled: Tensor) -> Tensor:
+    """log Σ_j exp(tile_ij + log_beta_j): (B, K)."""
+    top = finite_or_zero(log_beta.amax(1, keepdim=True))
+    mass = torch.bmm(scaled, (log_beta - top).exp().unsqueeze(2)).squeeze(2)
+    result = mass.log() + peaks + top
+    low = mass < SMALLEST_SUM[mass.dtype]
+    if bool(low.any()):
+        low &= tile.amax(2) > -torch.inf
+        rows = torch.nonzero(low.any(1)).squeeze(1)
+        result[rows] = (tile[rows] + log_beta[rows].unsqueeze(1)).logsumexp(2)
+    return result

@@ -1,0 +1,128 @@
+"""What inference reads: ragged token sequences, and the state carried from one window to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+CHUNK_ELEMENTS = 2**24  # potentials alive at once: 64 MiB in float32
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Token sequences of unequal length; padding has been replaced by token 0 and is never used."""
+
+    ids: Tensor  # (B, T) long
+    lengths: Tensor  # (B,) long
+    fresh: Tensor  # (B, T) bool: the state at t comes from the start distribution
+
+    def rows(self, chosen: Tensor) -> Sequences:
+        """Some of the sequences, cut to the longest of them."""
+        lengths = self.lengths[chosen]
+        longest = int(lengths.max())
+        return Sequences(self.ids[chosen, :longest], lengths, self.fresh[chosen, :longest])
+
+    def window(self, first: int, last: int) -> Sequences:
+        """Positions first … last-1 of every sequence."""
+        lengths = (self.lengths - first).clamp(0, last - first)
+        return Sequences(self.ids[:, first:last], lengths, self.fresh[:, first:last])
+
+
+@dataclass(frozen=True)
+class Carry:
+    """What is known after a prefix: its last token, and log p(state | prefix)."""
+
+    tokens: Tensor  # (B,) the last token, any token where there was none
+    log_alpha: Tensor  # (B, K) over the states of that token, normalised
+    fresh: Tensor  # (B,) bool: the next state comes from the start distribution
+
+    @staticmethod
+    def at_start(hmm: HMM, batch: int) -> Carry:
+        """Before the first token."""
+        weights = torch.full((batch, hmm.support.alive), 1.0 / hmm.support.alive)
+        device = hmm.start.device
+        return Carry(
+            torch.zeros(batch, dtype=torch.long, device=device),
+            weights.log().to(device, hmm.start.dtype),
+            torch.ones(batch, dtype=torch.bool, device=device),
+        )
+
+    def then(self, hmm: HMM, window: Sequences, log_alpha: Tensor) -> Carry:
+        """After `window`, whose last filtered distributions are log_alpha (B, K) up to a factor."""
+        empty = window.lengths == 0
+        if window.ids.shape[1] == 0:
+            return self
+        place = (window.lengths - 1).clamp(min=0).unsqueeze(1)
+        tokens = torch.where(empty, self.tokens, window.ids.gather(1, place).squeeze(1))
+        fresh = torch.where(empty, self.fresh, ends_text(hmm, tokens))
+        normalised = log_alpha - log_alpha.logsumexp(1, keepdim=True)
+        kept = torch.where(empty.unsqueeze(1), self.log_alpha, normalised)
+        return Carry(tokens, kept, fresh)
+
+
+def ends_text(hmm: HMM, tokens: Tensor) -> Tensor:
+    """Whether the state after `tokens` is drawn from the start distribution."""
+    if hmm.end is None or not hmm.reset:
+        return torch.zeros_like(tokens, dtype=torch.bool)
+    return tokens == hmm.end
+
+
+def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
+    """Check token ids (B, T) and lengths (B,) and blank out the padding.
+
+    Raises ValueError for wrong shapes, lengths outside 0 … T, and ids outside the vocabulary.
+    """
+    tokens = torch.as_tensor(tokens, device=hmm.start.device)
+    if tokens.dim() != 2 or (tokens.numel() and tokens.is_floating_point()):
+        raise ValueError(
+            f"tokens must be whole numbers of shape (batch, time), not {tokens.dtype} of shape "
+            f"{tuple(tokens.shape)}"
+        )
+    tokens = tokens.long()
+    batch, time = tokens.shape
+    if lengths is None:
+        lengths = torch.full((batch,), time, device=tokens.device)
+    lengths = torch.as_tensor(lengths, device=tokens.device).long()
+    if lengths.shape != (batch,) or bool(((lengths < 0) | (lengths > time)).any()):
+        raise ValueError(
+            f"lengths must be {batch} whole numbers from 0 to {time}, one per row of tokens, "
+            f"not {lengths.tolist()[:8]}"
+        )
+    inside = torch.arange(time, device=tokens.device) < lengths.unsqueeze(1)
+    vocabulary_size = hmm.support.vocabulary_size
+    wrong = inside & ((tokens < 0) | (tokens >= vocabulary_size))
+    if bool(wrong.any()):
+        row, place = torch.nonzero(wrong)[0].tolist()
+        raise ValueError(
+            f"token id {int(tokens[row, place])} in row {row}, position {place} is not in the "
+            f"vocabulary: ids go from 0 to {vocabulary_size - 1}"
+        )
+    ids = tokens.masked_fill(~inside, 0)
+    fresh = torch.ones_like(inside)
+    fresh[:, 1:] = ends_text(hmm, ids[:, :-1])
+    return Sequences(ids, lengths, fresh)
+
+
+def batches_by_length(lengths: Tensor, cost_per_position: int) -> list[Tensor]:
+    """Row numbers in groups of similar length whose padded cost stays within CHUNK_ELEMENTS."""
+    order = lengths.argsort(descending=True, stable=True)
+    groups: list[Tensor] = []
+    first = 0
+    while first < len(order):
+        longest = max(1, int(lengths[order[first]]))
+        rows = max(1, CHUNK_ELEMENTS // (longest * cost_per_position))
+        groups.append(order[first : first + rows])
+        first += rows
+    return groups
+
+
+def windows(time: int, batch: int, cost_per_position: int) -> list[tuple[int, int]]:
+    """Cut 0 … time into windows whose cost over `batch` rows stays within CHUNK_ELEMENTS."""
+    step = max(1, CHUNK_ELEMENTS // (batch * cost_per_position))
+    return [(t, min(t + step, time)) for t in range(0, time, step)]

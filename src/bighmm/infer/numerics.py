@@ -1,0 +1,15 @@
+"""Small things that every scaled-probability product needs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# A sum of terms scaled to at most 1 that comes out below this may have lost terms which were
+# flushed to zero; above it, what was lost is under one part in a million.
+SMALLEST_SUM = {torch.float32: 1e-28, torch.float64: 1e-280}
+
+
+def finite_or_zero(values: Tensor) -> Tensor:
+    """-inf replaced by 0, for use as an offset."""
+    return values.masked_fill(values == -torch.inf, 0.0)

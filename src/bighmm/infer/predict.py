@@ -1,0 +1,39 @@
+"""From a distribution over states to one over the next token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bighmm.infer.inputs import CHUNK_ELEMENTS
+from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
+from bighmm.support import Dense
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+
+def token_log_probs(hmm: HMM, log_states: Tensor) -> Tensor:
+    """log Σ_z p(z) p(x | z) (B, V) for log_states (B, Z)."""
+    if isinstance(hmm.support, Dense):
+        return _dense(hmm.emission, log_states)
+    every = torch.arange(hmm.support.vocabulary_size, device=log_states.device)
+    rows = []
+    for b in range(len(log_states)):
+        of_token = hmm.support.gather(log_states[b], every)  # (V, K)
+        rows.append((of_token + hmm.emission).logsumexp(1))
+    return torch.stack(rows) if rows else log_states.new_zeros(0, len(every))
+
+
+def _dense(emission: Tensor, log_states: Tensor) -> Tensor:
+    """A product in probability space; the few sums that are too small again in log space."""
+    top = finite_or_zero(log_states.amax(1, keepdim=True))
+    mass = (log_states - top).exp() @ emission.exp().T
+    result = mass.log() + top
+    low = torch.nonzero(mass < SMALLEST_SUM[mass.dtype])
+    for part in low.split(max(1, CHUNK_ELEMENTS // emission.shape[1])):
+        rows, tokens = part.unbind(1)
+        result[rows, tokens] = (log_states[rows] + emission[tokens]).logsumexp(1)
+    return result

@@ -1,0 +1,104 @@
+"""Exact samples from an HMM, with or without a prefix.
+
+At temperature 1 the states are drawn along with the tokens, which needs one row of the transition
+matrix per token. At any other temperature the exact next-token distribution p(x | prefix) is
+sharpened or flattened, p^(1/temperature) renormalised, as language models are usually sampled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+
+def sample(
+    hmm: HMM,
+    carry: Carry,
+    length: int | None,
+    max_length: int,
+    generator: torch.Generator | None,
+    temperature: float,
+) -> Tensor:
+    """Continue each row of `carry` (N rows): token ids (N, L), filled up with the end mark."""
+    draw = _AncestralSampler(hmm, carry) if temperature == 1 else _TokenSampler(hmm, carry)
+    stop = hmm.end if length is None else None
+    finished = torch.zeros(len(carry.tokens), dtype=torch.bool, device=hmm.start.device)
+    columns: list[Tensor] = []
+    for _ in range(max_length if length is None else length):
+        tokens = draw.step(generator, temperature)
+        if stop is not None:
+            tokens = tokens.masked_fill(finished, stop)
+            finished = finished | (tokens == stop)
+        columns.append(tokens)
+        if bool(finished.all()):
+            break
+    empty = torch.zeros(len(finished), 0, dtype=torch.long, device=finished.device)
+    return torch.stack(columns, dim=1) if columns else empty
+
+
+class _AncestralSampler:
+    """Draws z, then x given z, then z' given z, …"""
+
+    def __init__(self, hmm: HMM, carry: Carry) -> None:
+        self.hmm = hmm
+        self.carry: Carry | None = carry
+        self.state = torch.zeros_like(carry.tokens)
+        self.fresh = carry.fresh
+
+    def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
+        if self.carry is not None:  # the state of the prefix's last token
+            within = _draw(self.carry.log_alpha, generator)
+            states = self.hmm.support.states(self.carry.tokens)
+            self.state = states.gather(1, within.unsqueeze(1)).squeeze(1).clamp(min=0)
+            self.carry = None
+        chunk = max(1, CHUNK_ELEMENTS // self.hmm.num_states)
+        parts = zip(self.state.split(chunk), self.fresh.split(chunk), strict=True)
+        self.state = torch.cat([self._next_states(s, f, generator) for s, f in parts])
+        chunk = max(1, CHUNK_ELEMENTS // self.hmm.vocabulary_size)
+        rows = self.hmm.support.emission_rows
+        tokens = torch.cat(
+            [_draw(rows(self.hmm.emission, s), generator) for s in self.state.split(chunk)]
+        )
+        self.fresh = ends_text(self.hmm, tokens)
+        return tokens
+
+    def _next_states(
+        self, state: Tensor, fresh: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        log_probs = self.hmm.transitions.logits(state)
+        log_probs = log_probs - self.hmm.transitions.norm.index_select(0, state).unsqueeze(1)
+        return _draw(torch.where(fresh.unsqueeze(1), self.hmm.start, log_probs), generator)
+
+
+class _TokenSampler:
+    """Draws x from the next-token distribution and filters the state through it."""
+
+    def __init__(self, hmm: HMM, carry: Carry) -> None:
+        self.hmm = hmm
+        self.carry = carry
+
+    def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
+        log_probs = self.hmm.next_token_after(self.carry)
+        if temperature == 0:
+            tokens = log_probs.argmax(1)
+        else:
+            tokens = _draw(log_probs / temperature, generator)
+        window = Sequences(
+            tokens.unsqueeze(1),
+            torch.ones_like(tokens),
+            torch.zeros_like(tokens, dtype=torch.bool).unsqueeze(1),
+        )
+        _, self.carry = self.hmm.advance(window, self.carry)
+        return tokens
+
+
+def _draw(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
+    """One index per row, with probability in proportion to exp(log_weights)."""
+    return torch.multinomial(log_weights.softmax(1), 1, generator=generator).squeeze(1)

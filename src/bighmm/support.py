@@ -1,0 +1,266 @@
+"""Which states may emit which token.
+
+Three kinds: every state emits every token (`Dense`), tokens and states are cut into blocks and a
+token is emitted by the states of its block (`Blocked`), or every token has its own list of states
+(`Free`). Inference is written against what they share. Shape letters are those of `hmm.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Support(Protocol):
+    """The relation 'state z may emit token x', with K states for every token."""
+
+    @property
+    def num_states(self) -> int: ...
+    @property
+    def alive(self) -> int:
+        """K, the number of states that can be alive once a token is known."""
+        ...
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """Ids (..., K) of the states that may emit `tokens` (...); -1 fills a shorter list."""
+        ...
+
+    def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
+        """Rows of `table` (Z, ...) for the states of `tokens` (N,): (N, K, ...).
+
+        Where `states` is -1 the row is that of some other state: the emission there is zero.
+        """
+        ...
+
+    def emission_rows(self, emission: Tensor, states: Tensor) -> Tensor:
+        """log p(x | z) (N, V) over the whole vocabulary for `states` (N,), from emission (V, K)."""
+        ...
+
+    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
+        """Ids (Z',), sorted, of the states that survive state dropout at `rate`."""
+        ...
+
+    def restrict(self, kept: Tensor) -> Support:
+        """The same relation over the states `kept` alone, renumbered 0 … Z'-1."""
+        ...
+
+    def to(self, device: torch.device) -> Support: ...
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Every state may emit every token: K = Z."""
+
+    num_states: int
+    vocabulary_size: int
+
+    @property
+    def alive(self) -> int:
+        return self.num_states
+
+    def states(self, tokens: Tensor) -> Tensor:
+        every = torch.arange(self.num_states, device=tokens.device)
+        return every.expand(*tokens.shape, self.num_states)
+
+    def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
+        return table.unsqueeze(0).expand(len(tokens), *table.shape)
+
+    def emission_rows(self, emission: Tensor, states: Tensor) -> Tensor:
+        return emission.index_select(1, states).T
+
+    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
+        return _draw_kept(1, self.num_states, rate, generator)
+
+    def restrict(self, kept: Tensor) -> Dense:
+        return Dense(len(kept), self.vocabulary_size)
+
+    def to(self, device: torch.device) -> Dense:
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A partition of the vocabulary into M blocks, every block with at least one token."""
+
+    block_of: Tensor  # (V,) long
+    num_blocks: int
+
+    def __post_init__(self) -> None:
+        sizes = torch.bincount(self.block_of, minlength=self.num_blocks)
+        if len(sizes) > self.num_blocks or int(sizes.min()) == 0:
+            raise ValueError(
+                f"a partition into {self.num_blocks} blocks must give every block a token, "
+                f"but the block sizes are {sizes.tolist()[:8]}…"
+            )
+
+    @cached_property
+    def buckets(self) -> list[tuple[Tensor, Tensor]]:
+        """Blocks of similar size together, so that ragged blocks become few padded batches.
+
+        Each entry: block ids (m,) and their tokens (m, W), padded with -1. W is at most 1.5 times
+        the smallest block of the bucket (or 8), so little of the padded work is wasted.
+        """
+        sizes = torch.bincount(self.block_of, minlength=self.num_blocks)
+        tokens_by_block = torch.argsort(self.block_of, stable=True).split(sizes.tolist())
+        by_size = sorted(range(self.num_blocks), key=lambda m: len(tokens_by_block[m]))
+        buckets: list[tuple[Tensor, Tensor]] = []
+        while by_size:
+            widest = max(8, 3 * len(tokens_by_block[by_size[0]]) // 2)
+            chosen = [m for m in by_size if len(tokens_by_block[m]) <= widest]
+            by_size = by_size[len(chosen) :]
+            tokens = torch.nn.utils.rnn.pad_sequence(
+                [tokens_by_block[m] for m in chosen], batch_first=True, padding_value=-1
+            )
+            buckets.append((torch.tensor(chosen, device=self.block_of.device), tokens))
+        return buckets
+
+    @cached_property
+    def cell_rows(self) -> Tensor:
+        """(V,) where each token stands when the buckets' token tables are laid end to end."""
+        laid = torch.cat([tokens.reshape(-1) for _, tokens in self.buckets])
+        filled = laid >= 0
+        rows = torch.empty_like(self.block_of)
+        rows[laid[filled]] = torch.nonzero(filled).squeeze(1)
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Blocked:
+    """States m·k … (m+1)·k-1 emit the tokens of block m, and no others: K = k = Z / M."""
+
+    partition: Partition
+    alive: int
+
+    @staticmethod
+    def of(block_of: Tensor, num_states: int) -> Blocked:
+        """Blocks numbered by `block_of` (V,), which share `num_states` equally."""
+        num_blocks = int(block_of.max()) + 1
+        if num_states < 1 or num_states % num_blocks:
+            raise ValueError(
+                f"{num_states} states cannot be shared equally by {num_blocks} blocks; "
+                f"use a multiple of {num_blocks}"
+            )
+        return Blocked(Partition(block_of.long(), num_blocks), num_states // num_blocks)
+
+    @property
+    def num_states(self) -> int:
+        return self.partition.num_blocks * self.alive
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self.partition.block_of)
+
+    def blocks(self, tokens: Tensor) -> Tensor:
+        flat = self.partition.block_of.index_select(0, tokens.reshape(-1))
+        return flat.view(tokens.shape)
+
+    def states(self, tokens: Tensor) -> Tensor:
+        within = torch.arange(self.alive, device=tokens.device)
+        return self.blocks(tokens).unsqueeze(-1) * self.alive + within
+
+    def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
+        by_block = table.view(self.partition.num_blocks, self.alive, *table.shape[1:])
+        return by_block.index_select(0, self.blocks(tokens))
+
+    def emission_rows(self, emission: Tensor, states: Tensor) -> Tensor:
+        rows = emission.index_select(1, states % self.alive).T
+        others = self.partition.block_of.unsqueeze(0) != (states // self.alive).unsqueeze(1)
+        return rows.masked_fill(others, -torch.inf)
+
+    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
+        return _draw_kept(self.partition.num_blocks, self.alive, rate, generator)
+
+    def restrict(self, kept: Tensor) -> Blocked:
+        return Blocked(self.partition, len(kept) // self.partition.num_blocks)
+
+    def to(self, device: torch.device) -> Blocked:
+        if self.partition.block_of.device == device:
+            return self
+        block_of = self.partition.block_of.to(device)
+        return Blocked(Partition(block_of, self.partition.num_blocks), self.alive)
+
+
+@dataclass(frozen=True, eq=False)
+class Free:
+    """Every token has its own K states (the papers' 'uniform' constraint)."""
+
+    table: Tensor  # (V, K) long, -1 where a token has fewer
+    num_states: int
+
+    @staticmethod
+    def random(vocabulary_size: int, num_states: int, alive: int, seed: int) -> Free:
+        """K states for every token, uniformly without replacement.
+
+        A state that no token drew would have no emission distribution; it takes the place of a
+        state that others share.
+        """
+        if not 1 <= alive <= num_states or vocabulary_size * alive < num_states:
+            raise ValueError(
+                f"{alive} states per token cannot cover {num_states} states with "
+                f"{vocabulary_size} tokens; use between "
+                f"{-(-num_states // max(vocabulary_size, 1))} and {num_states}"
+            )
+        generator = torch.Generator().manual_seed(seed)
+        rows = [
+            torch.randperm(num_states, generator=generator)[:alive] for _ in range(vocabulary_size)
+        ]
+        table = torch.stack(rows)
+        counts = torch.bincount(table.view(-1), minlength=num_states)
+        flat = table.view(-1)
+        place = 0
+        for state in torch.nonzero(counts == 0).squeeze(1).tolist():
+            while counts[flat[place]] < 2:
+                place += 1
+            counts[flat[place]] -= 1
+            flat[place] = state
+            place += 1
+        return Free(table, num_states)
+
+    @property
+    def alive(self) -> int:
+        return self.table.shape[1]
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self.table)
+
+    def states(self, tokens: Tensor) -> Tensor:
+        return self.table.index_select(0, tokens.reshape(-1)).view(*tokens.shape, self.alive)
+
+    def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
+        ids = self.states(tokens).clamp(min=0)
+        return table.index_select(0, ids.view(-1)).view(*ids.shape, *table.shape[1:])
+
+    def emission_rows(self, emission: Tensor, states: Tensor) -> Tensor:
+        rows = [
+            emission.masked_fill(self.table != state, -torch.inf).amax(1)
+            for state in states.tolist()
+        ]
+        return torch.stack(rows)
+
+    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
+        return _draw_kept(1, self.num_states, rate, generator)
+
+    def restrict(self, kept: Tensor) -> Free:
+        renumbered = torch.full((self.num_states + 1,), -1, device=kept.device)
+        renumbered[kept] = torch.arange(len(kept), device=kept.device)
+        return Free(renumbered[self.table], len(kept))  # -1 finds the last entry, which is -1
+
+    def to(self, device: torch.device) -> Free:
+        return Free(self.table.to(device), self.num_states)
+
+
+def _draw_kept(groups: int, size: int, rate: float, generator: torch.Generator) -> Tensor:
+    """In each of `groups` groups of `size` states the same number is kept, at least one."""
+    keep = max(1, round((1 - rate) * size))
+    keys = torch.rand(groups, size, generator=generator, device=generator.device)
+    within = keys.argsort(dim=1)[:, :keep].sort(dim=1).values
+    first = torch.arange(groups, device=within.device) * size
+    return (first.unsqueeze(1) + within).view(-1)

@@ -1,0 +1,122 @@
+"""Two forms of p(z' | z) behind one small protocol: a table of logits, and factored logits.
+
+    p(j | i) = exp(s_ij − c_i),   c_i = log Σ_j exp(s_ij)
+
+`Table` keeps s (Z, Z). `Factored` keeps leaving and entering vectors, s = leaving · enteringᵀ,
+and never holds anything of size Z × Z. Everything here is differentiable. Shape letters: hmm.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bighmm.kernels.row_norm import row_norm
+from bighmm.support import Support
+
+
+class Transitions(Protocol):
+    @property
+    def num_states(self) -> int: ...
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        """The tensors that the logits s are made of."""
+        ...
+
+    @property
+    def norm(self) -> Tensor:
+        """c (Z,), computed once."""
+        ...
+
+    def logits(self, rows: Tensor | slice) -> Tensor:
+        """s (R, Z) for the states `rows`."""
+        ...
+
+    def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
+        """log p(j | i) (N, K, K) for states i of tokens `before` (N,) and j of `after` (N,)."""
+        ...
+
+    def pull_back(self, rows: slice, grad: Tensor, grads: tuple[Tensor, ...]) -> None:
+        """Add to `grads`, one per operand, the gradient that `grad` (R, Z) on s[rows] implies."""
+        ...
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Transitions: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Transition logits as they are: s (Z, Z)."""
+
+    table: Tensor
+
+    @property
+    def num_states(self) -> int:
+        return len(self.table)
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        return (self.table,)
+
+    @cached_property
+    def norm(self) -> Tensor:
+        return self.table.logsumexp(1)
+
+    def logits(self, rows: Tensor | slice) -> Tensor:
+        return self.table[rows] if isinstance(rows, slice) else self.table.index_select(0, rows)
+
+    def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
+        rows = support.states(before).clamp(min=0)
+        columns = support.states(after).clamp(min=0)
+        cells = rows.unsqueeze(2) * self.num_states + columns.unsqueeze(1)
+        logits = self.table.view(-1).index_select(0, cells.view(-1)).view(cells.shape)
+        return logits - support.gather(self.norm, before).unsqueeze(2)
+
+    def pull_back(self, rows: slice, grad: Tensor, grads: tuple[Tensor, ...]) -> None:
+        grads[0][rows] += grad
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Table:
+        return Table(self.table.to(device, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """Transition logits as inner products: s = leaving · enteringᵀ."""
+
+    leaving: Tensor  # (Z, H)
+    entering: Tensor  # (Z, H)
+
+    @property
+    def num_states(self) -> int:
+        return len(self.leaving)
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        return (self.leaving, self.entering)
+
+    @cached_property
+    def norm(self) -> Tensor:
+        return row_norm(self.leaving, self.entering)
+
+    def logits(self, rows: Tensor | slice) -> Tensor:
+        chosen = (
+            self.leaving[rows] if isinstance(rows, slice) else self.leaving.index_select(0, rows)
+        )
+        return chosen @ self.entering.T
+
+    def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
+        leaving = support.gather(self.leaving, before)  # (N, K, H)
+        entering = support.gather(self.entering, after)  # (N, K, H)
+        minus_norm = -support.gather(self.norm, before).unsqueeze(2)
+        return torch.baddbmm(minus_norm, leaving, entering.mT)
+
+    def pull_back(self, rows: slice, grad: Tensor, grads: tuple[Tensor, ...]) -> None:
+        grads[0][rows] += grad @ self.entering
+        grads[1].addmm_(grad.T, self.leaving[rows])
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Factored:
+        return Factored(self.leaving.to(device, dtype), self.entering.to(device, dtype))
