@@ -101,34 +101,44 @@ class Partition:
             )
 
     @cached_property
-    def buckets(self) -> list[tuple[Tensor, Tensor]]:
-        """Blocks of similar size together, so that ragged blocks become few padded batches.
+    def layout(self) -> Layout:
+        """The tokens of all blocks laid out for few padded products."""
+        sizes = torch.bincount(self.block_of, minlength=self.num_blocks).tolist()
+        tokens_of = torch.argsort(self.block_of, stable=True).split(sizes)
+        order = sorted(range(self.num_blocks), key=lambda m: sizes[m])
+        shapes: list[tuple[int, int]] = []
+        laid: list[Tensor] = []
+        first = 0
+        while first < self.num_blocks:
+            widest = max(8, 3 * sizes[order[first]] // 2)
+            last = first
+            while last < self.num_blocks and sizes[order[last]] <= widest:
+                last += 1
+            chosen = [tokens_of[m] for m in order[first:last]]
+            padded = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=-1)
+            shapes.append((last - first, padded.shape[1]))
+            laid.append(padded.reshape(-1))
+            first = last
+        tokens = torch.cat(laid)
+        filled = tokens >= 0
+        row_of = torch.empty_like(self.block_of)
+        row_of[tokens[filled]] = torch.nonzero(filled).squeeze(1)
+        blocks = torch.tensor(order, device=self.block_of.device)
+        return Layout(tuple(shapes), blocks, tokens, row_of)
 
-        Each entry: block ids (m,) and their tokens (m, W), padded with -1. W is at most 1.5 times
-        the smallest block of the bucket (or 8), so little of the padded work is wasted.
-        """
-        sizes = torch.bincount(self.block_of, minlength=self.num_blocks)
-        tokens_by_block = torch.argsort(self.block_of, stable=True).split(sizes.tolist())
-        by_size = sorted(range(self.num_blocks), key=lambda m: len(tokens_by_block[m]))
-        buckets: list[tuple[Tensor, Tensor]] = []
-        while by_size:
-            widest = max(8, 3 * len(tokens_by_block[by_size[0]]) // 2)
-            chosen = [m for m in by_size if len(tokens_by_block[m]) <= widest]
-            by_size = by_size[len(chosen) :]
-            tokens = torch.nn.utils.rnn.pad_sequence(
-                [tokens_by_block[m] for m in chosen], batch_first=True, padding_value=-1
-            )
-            buckets.append((torch.tensor(chosen, device=self.block_of.device), tokens))
-        return buckets
 
-    @cached_property
-    def cell_rows(self) -> Tensor:
-        """(V,) where each token stands when the buckets' token tables are laid end to end."""
-        laid = torch.cat([tokens.reshape(-1) for _, tokens in self.buckets])
-        filled = laid >= 0
-        rows = torch.empty_like(self.block_of)
-        rows[laid[filled]] = torch.nonzero(filled).squeeze(1)
-        return rows
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Blocks sorted by size and grouped, each group padded to its widest block.
+
+    A group's widest block has at most 1.5 times (or 8) the tokens of its smallest, so that little
+    of the padded work is wasted.
+    """
+
+    shapes: tuple[tuple[int, int], ...]  # (blocks, width) of every group
+    blocks: Tensor  # (M,) block ids in the order of the groups
+    tokens: Tensor  # (Σ blocks · width,) token ids laid end to end, -1 as padding
+    row_of: Tensor  # (V,) where each token stands in `tokens`
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,161 @@
+"""Batches of tokens for training: streams with a carried state, sentences, or windows.
+
+Every kind is a pure function of (data, seed, step): `batch(step)` gives the same batch whenever it
+is asked, so the step number is all that has to be saved to continue a run. Documents (sentences,
+articles) are reshuffled every epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import numpy as np
+
+BatchKind = Literal["streams", "sentences", "windows"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    ids: np.ndarray  # (B, T) int64, 0 in the padding
+    lengths: np.ndarray  # (B,) int64
+    continues: bool  # the rows go on from those of the batch before
+
+
+class Batches(Protocol):
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def batch(self, step: int) -> Batch: ...
+
+
+def make_batches(
+    kind: BatchKind,
+    tokens: np.ndarray,
+    documents: np.ndarray,
+    *,
+    end: int,
+    batch: int,
+    window: int,
+    seed: int,
+) -> Batches:
+    if batch < 1 or window < 1:
+        raise ValueError(f"batch and window must be at least 1, not {batch} and {window}")
+    if len(tokens) == 0:
+        raise ValueError("the training split holds no tokens")
+    if kind == "streams":
+        return Streams(tokens, documents, batch, window, seed)
+    if kind == "sentences":
+        return Sentences(tokens, end, batch, seed)
+    if kind == "windows":
+        return Windows(tokens, documents, batch, window, seed)
+    raise ValueError(f"there are no batches of kind {kind!r}; use streams, sentences or windows")
+
+
+class Streams:
+    """The shuffled corpus cut into B contiguous streams, read in windows of T side by side."""
+
+    def __init__(
+        self, tokens: np.ndarray, documents: np.ndarray, batch: int, window: int, seed: int
+    ) -> None:
+        self.tokens, self.documents = tokens, documents
+        self.rows, self.window, self.seed = min(batch, len(tokens)), window, seed
+        self.steps_per_epoch = -(-(-(-len(tokens) // self.rows)) // window)
+
+    def batch(self, step: int) -> Batch:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        stream, bounds = self._epoch(epoch)
+        first = bounds[:-1] + place * self.window
+        lengths = np.clip(bounds[1:] - first, 0, self.window)
+        return Batch(_padded(stream, first, lengths), lengths, continues=place > 0)
+
+    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
+    def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
+        bounds = np.linspace(0, len(stream), self.rows + 1).round().astype(np.int64)
+        return stream, bounds
+
+
+class Sentences:
+    """Whole sentences, up to and with their end mark, B at a time and of similar length."""
+
+    POOL = 64  # batches among which sentences are sorted by length
+
+    def __init__(self, tokens: np.ndarray, end: int, batch: int, seed: int) -> None:
+        self.tokens, self.rows, self.seed = tokens, batch, seed
+        self.bounds = sentence_bounds(tokens, end)
+        self.steps_per_epoch = -(-(len(self.bounds) - 1) // batch)
+
+    def batch(self, step: int) -> Batch:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        chosen = self._epoch(epoch)[place]
+        first = self.bounds[chosen]
+        lengths = self.bounds[chosen + 1] - first
+        return Batch(_padded(self.tokens, first, lengths), lengths, continues=False)
+
+    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
+    def _epoch(self, epoch: int) -> list[np.ndarray]:
+        generator = _generator(self.seed, epoch)
+        sentences = generator.permutation(len(self.bounds) - 1)
+        lengths = np.diff(self.bounds)
+        batches: list[np.ndarray] = []
+        for i in range(0, len(sentences), self.POOL * self.rows):
+            pool = sentences[i : i + self.POOL * self.rows]
+            pool = pool[np.argsort(lengths[pool], kind="stable")]
+            batches += [pool[j : j + self.rows] for j in range(0, len(pool), self.rows)]
+        return [batches[i] for i in generator.permutation(len(batches))]
+
+
+class Windows:
+    """Windows of T tokens from the shuffled corpus, independent of each other."""
+
+    def __init__(
+        self, tokens: np.ndarray, documents: np.ndarray, batch: int, window: int, seed: int
+    ) -> None:
+        self.tokens, self.documents = tokens, documents
+        self.rows, self.window, self.seed = batch, window, seed
+        self.count = -(-len(tokens) // window)
+        self.steps_per_epoch = -(-self.count // batch)
+
+    def batch(self, step: int) -> Batch:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        stream, order = self._epoch(epoch)
+        first = order[place * self.rows : (place + 1) * self.rows] * self.window
+        lengths = np.minimum(self.window, len(stream) - first)
+        return Batch(_padded(stream, first, lengths), lengths, continues=False)
+
+    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
+    def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
+        return stream, _generator(self.seed, epoch, 1).permutation(self.count)
+
+
+def sentence_bounds(tokens: np.ndarray, end: int) -> np.ndarray:
+    """Offsets (N+1,) of the sentences: each runs up to and with an end mark, or to the end."""
+    after = np.flatnonzero(np.asarray(tokens) == end) + 1
+    inner = after[after < len(tokens)]
+    return np.concatenate([[0], inner, [len(tokens)]]).astype(np.int64)
+
+
+def padded_rows(tokens: np.ndarray, bounds: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The sentences `rows` of `bounds` side by side, 0 in the padding."""
+    first = bounds[rows]
+    return _padded(tokens, first, bounds[rows + 1] - first)
+
+
+def _padded(stream: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Row b is stream[first[b] : first[b] + lengths[b]], then zeros."""
+    columns = np.arange(lengths.max(initial=0))
+    inside = columns < lengths[:, None]
+    places = np.where(inside, first[:, None] + columns, 0)
+    return np.where(inside, np.asarray(stream)[places], 0).astype(np.int64)
+
+
+def _shuffled(tokens: np.ndarray, documents: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    order = _generator(seed, epoch).permutation(len(documents) - 1)
+    return np.concatenate([tokens[documents[d] : documents[d + 1]] for d in order])
+
+
+def _generator(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))

@@ -1,0 +1,91 @@
+"""Perplexity together with its conventions, and the check that it is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from bighmm.batches import padded_rows, sentence_bounds
+from bighmm.hmm import HMM
+
+SENTENCES_AT_ONCE = 2048
+TOLERANCE = 1e-3
+
+Convention = Literal["reset", "carry"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Every token counts, the end mark and unknown words as well."""
+
+    perplexity: float  # exp(-log_prob / tokens)
+    log_prob: float  # in nats
+    tokens: int
+    convention: Convention  # what follows an end mark: the start distribution, or the old state
+    vocabulary: str  # hash of the vocabulary: figures with different ones do not compare
+    split: str | None = None
+
+
+def evaluate(
+    hmm: HMM,
+    tokens: np.ndarray,
+    *,
+    vocabulary: str = "",
+    convention: Convention = "reset",
+    split: str | None = None,
+) -> Evaluation:
+    """Perplexity of a stream of token ids.
+
+    "reset": after each end mark the state is drawn from the start distribution, so sentences are
+    independent. "carry": the stream is one sequence. Without an end mark both are the same.
+    """
+    tokens = np.asarray(tokens)
+    if tokens.ndim != 1 or len(tokens) == 0:
+        raise ValueError(f"perplexity needs at least one token, not shape {tokens.shape}")
+    if convention == "carry" or hmm.end is None:
+        one_sequence = dataclasses.replace(hmm, reset=False)
+        ids = torch.from_numpy(tokens.astype(np.int64)).unsqueeze(0)
+        log_prob = float(one_sequence.log_prob(ids))
+    else:
+        log_prob = _sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens)
+    per_token = -log_prob / len(tokens)
+    perplexity = math.exp(per_token) if per_token < 700 else math.inf
+    return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, split)
+
+
+def deviation_from_one(hmm: HMM, tokens: np.ndarray, contexts: int = 32, seed: int = 0) -> float:
+    """The largest |Σ_x p(x | context) − 1| over sampled contexts of the stream.
+
+    A context is the beginning of a sentence up to a random position, at least the empty one.
+    """
+    tokens = np.asarray(tokens)
+    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
+    generator = np.random.Generator(np.random.PCG64(seed))
+    worst = 0.0
+    for _ in range(contexts):
+        sentence = generator.integers(len(bounds) - 1)
+        last = generator.integers(bounds[sentence], bounds[sentence + 1])
+        context = tokens[max(bounds[sentence], last - 200) : last].astype(np.int64)
+        log_probs = hmm.next_token(torch.from_numpy(context).unsqueeze(0))
+        total = float(log_probs.double().exp().sum())
+        worst = max(worst, abs(total - 1) if math.isfinite(total) else math.inf)
+    return worst
+
+
+def _sum_over_sentences(hmm: HMM, tokens: np.ndarray) -> float:
+    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
+    lengths = np.diff(bounds)
+    by_length = np.argsort(-lengths, kind="stable")
+    total = 0.0
+    for i in range(0, len(by_length), SENTENCES_AT_ONCE):
+        rows = by_length[i : i + SENTENCES_AT_ONCE]
+        ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
+        with torch.no_grad():
+            log_probs = hmm.log_prob(ids, torch.from_numpy(lengths[rows]))
+        total += float(log_probs.double().sum())
+    return total

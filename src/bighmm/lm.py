@@ -1,0 +1,186 @@
+"""HMMLM: an HMM with its vocabulary and its parameters, as a folder.
+
+    config.json         what it is: parameterisation, options, support, hashes of the other files
+    model.safetensors   the parameters
+    vocab.json          or tokenizer.json, tokenizer.model: the vocabulary
+    blocks.json         the block of every token, for a blocked support
+
+Hugging Face's hub mixin gives `push_to_hub` and loading from the hub.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from huggingface_hub import ModelHubMixin, snapshot_download
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from bighmm import params
+from bighmm.evaluate import Convention, Evaluation, evaluate
+from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
+from bighmm.hmm import HMM
+from bighmm.support import Blocked, Dense, Free, Support
+from bighmm.text import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from bighmm.corpus import Corpus
+
+FORMAT = 1
+CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"
+
+
+class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
+    """A hidden Markov language model: parameters, support and tokenizer."""
+
+    def __init__(
+        self,
+        kind: str,
+        options: Any,
+        support: Support,
+        tokenizer: Tokenizer,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        """Fresh random parameters of parameterisation `kind` with its dataclass of `options`."""
+        if support.vocabulary_size != tokenizer.size:
+            raise ValueError(
+                f"the support knows {support.vocabulary_size} tokens but the tokenizer has "
+                f"{tokenizer.size}; both must come from the same vocabulary"
+            )
+        self.kind, self.options, self.tokenizer = kind, options, tokenizer
+        self.parameters: nn.Module = params.build(kind, options, support, tokenizer.end, seed)
+        self._hmm: HMM | None = None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids; a line break is the end mark."""
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: Any) -> str:
+        return self.tokenizer.decode([int(i) for i in ids])
+
+    def hmm(self) -> HMM:
+        """The distributional parameters, computed once and cached (see `forget`)."""
+        if self._hmm is None:
+            with torch.no_grad():
+                self._hmm = self.parameters()
+                _ = self._hmm.transitions.norm
+        return self._hmm
+
+    def forget(self) -> None:
+        """Drop the cached HMM because the parameters have changed."""
+        self._hmm = None
+
+    def to(self, device: torch.device | str) -> HMMLM:
+        self.parameters.to(device)
+        self.forget()
+        return self
+
+    def perplexity(
+        self,
+        corpus_or_ids: Corpus | Tensor | np.ndarray | list[int],
+        *,
+        split: str = "test",
+        convention: Convention = "reset",
+    ) -> Evaluation:
+        """Perplexity of a corpus' split, or of a stream of token ids with their end marks.
+
+        Raises ValueError if the corpus was made with another vocabulary.
+        """
+        mine = self.tokenizer.fingerprint()
+        name: str | None = None
+        if hasattr(corpus_or_ids, "split") and hasattr(corpus_or_ids, "tokenizer"):
+            theirs = corpus_or_ids.tokenizer.fingerprint()
+            if theirs != mine:
+                raise ValueError(
+                    f"the corpus was made with another vocabulary ({theirs[:12]}…) than the model "
+                    f"({mine[:12]}…); prepare it with the model's tokenizer"
+                )
+            tokens, name = corpus_or_ids.split(split), split
+        else:
+            ids = corpus_or_ids
+            tokens = ids.cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+        return evaluate(self.hmm(), tokens, vocabulary=mine, convention=convention, split=name)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, **options: Any) -> HMMLM:
+        """A model from a local folder, or from the hub by its name there.
+
+        Raises ValueError with one sentence if a file is missing or damaged.
+        """
+        if Path(folder).is_dir():
+            return cls._read(Path(folder))
+        return super().from_pretrained(folder, **options)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        support = self.parameters.support
+        described, tensors = _describe_support(support)
+        tensors |= {name: t.detach().cpu() for name, t in self.parameters.state_dict().items()}
+        write_tensors(save_directory / WEIGHTS, tensors)
+        self.tokenizer.save(save_directory)
+        names = {WEIGHTS} | {p.name for p in save_directory.iterdir() if "token" in p.name}
+        names |= {p.name for p in save_directory.iterdir() if p.name == "vocab.json"}
+        if isinstance(support, Blocked):
+            blocks = support.partition.block_of.tolist()
+            write_json(save_directory / BLOCKS, {"block_of": blocks})
+            names.add(BLOCKS)
+        config = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "options": dataclasses.asdict(self.options),
+            "support": described,
+            "vocabulary": self.tokenizer.fingerprint(),
+            "files": {n: h for n, h in hashes(save_directory).items() if n in names},
+        }
+        write_json(save_directory / CONFIG, config)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> HMMLM:
+        download = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+        chosen = {k: v for k, v in options.items() if k in download}
+        return cls._read(Path(snapshot_download(model_id, **chosen)))
+
+    @classmethod
+    def _read(cls, folder: Path) -> HMMLM:
+        config = read_json(folder / CONFIG)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise ValueError(f"{folder / CONFIG} is not the configuration of a bighmm model")
+        check_hashes(folder, config["files"])
+        try:
+            tensors = load_file(folder / WEIGHTS)
+        except SafetensorError as error:
+            raise ValueError(f"{folder / WEIGHTS} is damaged: {error}") from None
+        tokenizer = load_tokenizer(folder)
+        support = _restore_support(config["support"], tensors, folder, tokenizer.size)
+        options = params.find(config["kind"]).options(**config["options"])
+        lm = cls(config["kind"], options, support, tokenizer)
+        try:
+            lm.parameters.load_state_dict(tensors)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise ValueError(f"{folder / WEIGHTS} does not fit its configuration: {reason}") from None
+        return lm
+
+
+def _describe_support(support: Support) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What config.json says of the support, and the tensor it may need."""
+    if isinstance(support, Free):
+        return {"kind": "free", "states": support.num_states}, {"support.states": support.table}
+    kind = "blocked" if isinstance(support, Blocked) else "dense"
+    return {"kind": kind, "states": support.num_states}, {}
+
+
+def _restore_support(
+    described: dict[str, Any], tensors: dict[str, Tensor], folder: Path, vocabulary_size: int
+) -> Support:
+    states = described["states"]
+    if described["kind"] == "free":
+        return Free(tensors.pop("support.states"), states)
+    if described["kind"] == "blocked":
+        return Blocked.of(torch.tensor(read_json(folder / BLOCKS)["block_of"]), states)
+    return Dense(states, vocabulary_size)

@@ -1,0 +1,66 @@
+"""Modules that make an HMM.
+
+A parameterisation is one file in this folder. It has a dataclass of its options and a
+`torch.nn.Module` whose `forward(kept)` returns an `HMM` over the states `kept`, or over all of
+them, and announces itself with `@register`. Files here are found by themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from bighmm.support import Support
+
+Make = Callable[[Any, Support, int | None], nn.Module]
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    options: type  # a dataclass of the settings
+    make: Make  # (options, support, end mark) -> a module whose forward(kept) makes an HMM
+
+
+_KINDS: dict[str, Kind] = {}
+
+
+def register(name: str, options: type) -> Callable[[Make], Make]:
+    """Announce a parameterisation under `name`, with the dataclass of its options."""
+
+    def add(make: Make) -> Make:
+        _KINDS[name] = Kind(name, options, make)
+        return make
+
+    return add
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """Every parameterisation in this folder, by name."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return dict(sorted(_KINDS.items()))
+
+
+def find(name: str) -> Kind:
+    if name not in kinds():
+        raise ValueError(f"there is no parameterisation {name!r}; choose from {', '.join(kinds())}")
+    return kinds()[name]
+
+
+def build(
+    name: str, options: Any, support: Support, end: int | None, seed: int | None = None
+) -> nn.Module:
+    """A parameterisation with fresh random parameters, the same for the same seed."""
+    with torch.random.fork_rng():
+        if seed is not None:
+            torch.manual_seed(seed)
+        return find(name).make(options, support, end)
