@@ -54,7 +54,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 f"{tokenizer.size}; both must come from the same vocabulary"
             )
         self.kind, self.options, self.tokenizer = kind, options, tokenizer
-        self.parameters: nn.Module = params.build(kind, options, support, tokenizer.end, seed)
+        self.params: nn.Module = params.build(kind, options, support, tokenizer.end, seed)
         self._hmm: HMM | None = None
 
     def encode(self, text: str) -> list[int]:
@@ -68,7 +68,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         """The distributional parameters, computed once and cached (see `forget`)."""
         if self._hmm is None:
             with torch.no_grad():
-                self._hmm = self.parameters()
+                self._hmm = self.params()
                 _ = self._hmm.transitions.norm
         return self._hmm
 
@@ -77,7 +77,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         self._hmm = None
 
     def to(self, device: torch.device | str) -> HMMLM:
-        self.parameters.to(device)
+        self.params.to(device)
         self.forget()
         return self
 
@@ -118,9 +118,9 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return super().from_pretrained(folder, **options)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        support = self.parameters.support
+        support = self.params.support
         described, tensors = _describe_support(support)
-        tensors |= {name: t.detach().cpu() for name, t in self.parameters.state_dict().items()}
+        tensors |= {name: t.detach().cpu() for name, t in self.params.state_dict().items()}
         write_tensors(save_directory / WEIGHTS, tensors)
         self.tokenizer.save(save_directory)
         names = {WEIGHTS} | {p.name for p in save_directory.iterdir() if "token" in p.name}
@@ -160,7 +160,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         options = params.find(config["kind"]).options(**config["options"])
         lm = cls(config["kind"], options, support, tokenizer)
         try:
-            lm.parameters.load_state_dict(tensors)
+            lm.params.load_state_dict(tensors)
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].strip()
             raise ValueError(f"{folder / WEIGHTS} does not fit its configuration: {reason}") from None

@@ -1,0 +1,1 @@
+"""Training: from a recipe and a corpus to a saved model."""

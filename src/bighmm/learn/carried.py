@@ -1,0 +1,56 @@
+"""The state that streams carry from one window to the next, across changing dropout masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bighmm.hmm import HMM
+from bighmm.infer.inputs import Carry
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A `Carry` in terms of the states of the whole model."""
+
+    tokens: Tensor  # (B,)
+    states: Tensor  # (B, K') ids in the whole model, -1 where none
+    log_alpha: Tensor  # (B, K')
+    fresh: Tensor  # (B,) bool
+
+    @staticmethod
+    def after(carry: Carry, hmm: HMM, kept: Tensor | None) -> Carried:
+        """What `carry`, a result of `hmm` over the states `kept`, means for the whole model."""
+        states = _in_whole_model(hmm, carry.tokens, kept)
+        return Carried(carry.tokens, states, carry.log_alpha, carry.fresh)
+
+    def onto(self, hmm: HMM, kept: Tensor | None, num_states: int) -> Carry:
+        """The carried distribution over the states that `hmm` keeps now, renormalised.
+
+        Where none of the states that had any weight is kept, all that are get the same.
+        """
+        lost = -torch.inf
+        whole = self.log_alpha.new_full((len(self.tokens), num_states + 1), lost)
+        places = torch.where(self.states >= 0, self.states, num_states)
+        whole.scatter_(1, places, self.log_alpha)
+        whole[:, num_states] = lost
+        now = _in_whole_model(hmm, self.tokens, kept)
+        log_alpha = whole.gather(1, torch.where(now >= 0, now, num_states))
+        total = log_alpha.logsumexp(1, keepdim=True)
+        even = torch.where(now >= 0, 0.0, lost).to(log_alpha.dtype).log_softmax(1)
+        log_alpha = torch.where(total > lost, log_alpha - total, even)
+        return Carry(self.tokens, log_alpha, self.fresh)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"tokens": self.tokens, "states": self.states, "log_alpha": self.log_alpha} | {
+            "fresh": self.fresh
+        }
+
+
+def _in_whole_model(hmm: HMM, tokens: Tensor, kept: Tensor | None) -> Tensor:
+    states = hmm.support.states(tokens)
+    if kept is None:
+        return states
+    return torch.where(states >= 0, kept[states.clamp(min=0)], -1)

@@ -1,0 +1,274 @@
+"""The training loop.
+
+Everything random is a function of the seed and the step number, and everything else is in the
+checkpoint, so a run that was interrupted anywhere goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from bighmm.batches import make_batches
+from bighmm.corpus import Corpus
+from bighmm.evaluate import Evaluation, evaluate
+from bighmm.files import replace_folder
+from bighmm.infer.inputs import Carry, read
+from bighmm.learn.carried import Carried
+from bighmm.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from bighmm.learn.schedule import make_schedule
+from bighmm.lm import HMMLM
+from bighmm.recipe import Recipe
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+
+
+class Diverged(ValueError):
+    """The loss or the gradient is no longer a finite number."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop and has saved itself."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    step: int  # steps done
+    total_steps: int
+    epoch: float
+    loss: float  # nats per token of this batch
+    lr: float
+    tokens: int  # tokens seen in all
+    seconds: float  # spent in training in all, over interruptions
+
+
+class Observer(Protocol):
+    """What a run tells whoever watches it."""
+
+    def stepped(self, report: StepReport) -> None: ...
+
+    def checked(self, report: StepReport, valid: Evaluation, best: bool) -> None: ...
+
+    def said(self, sentence: str) -> None: ...
+
+
+class Training:
+    """One run: `recipe` and `corpus` train `lm` in the folder `run`."""
+
+    def __init__(
+        self, recipe: Recipe, corpus: Corpus, lm: HMMLM, run: Path, observer: Observer
+    ) -> None:
+        settings = recipe.training
+        self.settings, self.corpus, self.lm, self.run_folder = settings, corpus, lm, run
+        self.observer = observer
+        self.batches = make_batches(
+            settings.batches,
+            corpus.split("train"),
+            corpus.documents("train"),
+            end=corpus.tokenizer.end,
+            batch=settings.batch,
+            window=settings.window,
+            seed=settings.seed,
+        )
+        self.total_steps = max(1, round(settings.epochs * self.batches.steps_per_epoch))
+        self.check_steps = self._steps_with_checks()
+        self.schedule = make_schedule(settings, self.total_steps)
+        self.optimizer = torch.optim.AdamW(
+            lm.params.parameters(),
+            lr=settings.lr,
+            betas=(settings.beta1, settings.beta2),
+            weight_decay=settings.weight_decay,
+        )
+        self.log = Log(run / "log.jsonl")
+        self.device = next(lm.params.parameters()).device
+        self.step, self.tokens, self.seconds = 0, 0, 0.0
+        self.best = math.inf
+        self.carried: Carried | None = None
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> float:
+        """Train to the end and return the best validation perplexity.
+
+        Raises `Diverged` on a loss that is not finite, with the last good checkpoint in place,
+        and `Stopped` once `should_stop` says so, after saving.
+        """
+        saved = time.monotonic()
+        while self.step < self.total_steps:
+            began = time.monotonic()
+            report = self._train_step()
+            self.seconds += time.monotonic() - began
+            report = dataclasses.replace(report, seconds=self.seconds)
+            self.log.write("step", dataclasses.asdict(report))
+            self.observer.stepped(report)
+            checked = self.step in self.check_steps
+            if checked:
+                self._check(report)
+            stop = should_stop() and self.step < self.total_steps
+            if checked or stop or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                self.save()
+                saved = time.monotonic()
+            if stop:
+                raise Stopped
+        return self.best
+
+    def save(self) -> None:
+        save_checkpoint(self.run_folder, Checkpoint(self._tensors(), self._state()))
+
+    def resume(self) -> None:
+        """Go back to the last checkpoint of the run folder."""
+        checkpoint, warning = load_checkpoint(self.run_folder)
+        if warning:
+            self.observer.said(warning)
+        self._restore(checkpoint)
+
+    def _train_step(self) -> StepReport:
+        batch = self.batches.batch(self.step)
+        support = self.lm.params.support
+        kept = None
+        if self.settings.state_dropout > 0:
+            generator = torch.Generator().manual_seed(_mix(self.settings.seed, self.step))
+            kept = support.draw_kept(self.settings.state_dropout, generator).to(self.device)
+        hmm = self.lm.params(kept)
+        window = read(hmm, torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
+        carry = Carry.at_start(hmm, len(window.ids))
+        if batch.continues and self.carried is not None:
+            carry = self.carried.onto(hmm, kept, support.num_states)
+        log_prob, carry = hmm.advance(window, carry)
+        count = int(batch.lengths.sum())
+        loss = -log_prob.sum() / count
+
+        rate = self.schedule.rate(self.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        parameters = self.lm.params.parameters()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.clip or math.inf)
+        self._require_finite(float(loss.detach()), float(norm))
+        self.optimizer.step()
+        self.lm.forget()
+
+        self.carried = Carried.after(carry, hmm, kept)
+        self.step += 1
+        self.tokens += count
+        return StepReport(
+            step=self.step,
+            total_steps=self.total_steps,
+            epoch=self.step / self.batches.steps_per_epoch,
+            loss=float(loss.detach()),
+            lr=rate,
+            tokens=self.tokens,
+            seconds=self.seconds,
+        )
+
+    def _check(self, report: StepReport) -> None:
+        valid = evaluate(
+            self.lm.hmm(),
+            self.corpus.split("valid"),
+            vocabulary=self.corpus.tokenizer.fingerprint(),
+            split="valid",
+        )
+        if not math.isfinite(valid.perplexity):
+            self._require_finite(valid.log_prob, 0.0)
+        best = valid.perplexity < self.best
+        if best:
+            self.best = valid.perplexity
+            save_model(self.lm, self.run_folder)
+        self.schedule.checked(-valid.log_prob / valid.tokens)
+        self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
+        self.observer.checked(report, valid, best)
+
+    def _require_finite(self, loss: float, norm: float) -> None:
+        if math.isfinite(loss) and math.isfinite(norm):
+            return
+        what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+        raise Diverged(
+            f"the run diverged at step {self.step + 1}: the {what}; the last good checkpoint is "
+            f"kept in {self.run_folder}, and a lower learning rate than {self.settings.lr} may help"
+        )
+
+    def _steps_with_checks(self) -> set[int]:
+        per_check = self.batches.steps_per_epoch / self.settings.checks_per_epoch
+        number = math.ceil(self.total_steps / per_check)
+        return {round((i + 1) * per_check) for i in range(number)} | {self.total_steps}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {f"model.{k}": v for k, v in self.lm.params.state_dict().items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{k}": v for k, v in state.items()}
+        if self.carried is not None:
+            tensors |= {f"carried.{k}": v for k, v in dataclasses.asdict(self.carried).items()}
+        return {k: v.detach().cpu() for k, v in tensors.items()}
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "best": self.best if math.isfinite(self.best) else None,
+            "schedule": self.schedule.state(),
+            "log_bytes": self.log.size(),
+        }
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
+        for name, tensor in checkpoint.tensors.items():
+            group, _, rest = name.partition(".")
+            groups[group][rest] = tensor.to(self.device)
+        self.lm.params.load_state_dict(groups["model"])
+        self.lm.forget()
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in groups["optimizer"].items():
+            index, _, rest = name.partition(".")
+            moments.setdefault(int(index), {})[rest] = tensor
+        whole = self.optimizer.state_dict()
+        self.optimizer.load_state_dict({**whole, "state": moments})
+        if groups["carried"]:
+            self.carried = Carried(**groups["carried"])
+        state = checkpoint.state
+        self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
+        self.best = math.inf if state["best"] is None else state["best"]
+        self.schedule.restore(state["schedule"])
+        self.log.cut(state["log_bytes"])
+
+
+class Log:
+    """A JSONL file that is always up to date."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: str, values: dict[str, Any]) -> None:
+        self.file.write(json.dumps({"kind": kind, **values}) + "\n")
+        self.file.flush()
+
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def cut(self, size: int) -> None:
+        """Forget what was logged after a checkpoint."""
+        self.file.truncate(size)
+
+
+def save_model(lm: HMMLM, run: Path) -> None:
+    """The model as RUN/model, whole or not at all."""
+
+    def fill(folder: Path) -> None:
+        lm.save_pretrained(folder)
+
+    replace_folder(run / "model", fill, keep_previous=False)
+
+
+def _mix(seed: int, step: int) -> int:
+    """A different generator seed for every pair, always the same for the same pair."""
+    return (seed * 1_000_003 + step * 7_919 + 17) % (2**63)

@@ -1,0 +1,74 @@
+"""From a recipe to the corpus and the untrained model it describes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from bighmm import brown
+from bighmm.corpus import Corpus, prepare
+from bighmm.lm import HMMLM
+from bighmm.recipe import CorpusSettings, ModelSettings, Recipe
+from bighmm.support import Blocked, Dense, Free, Support
+
+Progress = Callable[[int, int], None]
+
+
+def open_data(settings: CorpusSettings) -> Corpus:
+    return prepare(
+        settings.data,
+        tokenizer=settings.tokenizer,
+        min_count=settings.min_count,
+        max_size=settings.max_size,
+        lowercase=settings.lowercase,
+    )
+
+
+def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) -> HMMLM:
+    """A model with fresh parameters; a blocked one clusters the training text first."""
+    support = make_support(recipe.model, corpus, recipe.training.seed, progress)
+    return HMMLM(
+        recipe.model.parameters,
+        recipe.parameters,
+        support,
+        corpus.tokenizer,
+        seed=recipe.training.seed,
+    )
+
+
+def make_support(
+    model: ModelSettings, corpus: Corpus, seed: int, progress: Progress | None = None
+) -> Support:
+    size = corpus.tokenizer.size
+    if model.support == "dense":
+        return Dense(model.states, size)
+    if model.support == "free":
+        return Free.random(size, model.states, model.alive, seed)
+    if model.paths is not None:
+        words = [corpus.tokenizer.token(i) for i in range(size)]
+        classes = brown.read_paths(Path(model.paths), words).classes
+    else:
+        classes = brown_clusters(corpus, model.blocks, progress).classes
+    return Blocked.of(torch.from_numpy(classes.astype("int64")), model.states)
+
+
+def brown_clusters(
+    corpus: Corpus, classes: int, progress: Progress | None = None
+) -> brown.Clusters:
+    """Brown clusters of the training text, kept beside the corpus for the next time."""
+    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
+    train = corpus.split("train")
+    kept = corpus.folder / f"brown.{classes}.paths"
+    unique = len(set(words)) == len(words)
+    if kept.exists() and unique:
+        return brown.read_paths(kept, words, tokens=train)
+    clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
+    if unique:
+        counts = torch.bincount(torch.from_numpy(train.astype("int64")), minlength=len(words))
+        half_written = kept.with_name(f".{kept.name}.{os.getpid()}")
+        brown.write_paths(half_written, clusters, words, counts.tolist())
+        half_written.rename(kept)
+    return clusters

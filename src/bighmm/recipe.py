@@ -1,0 +1,211 @@
+"""A recipe: everything that determines a training run, as a TOML file or as flags.
+
+    [corpus]      where the text comes from and how it is cut into tokens
+    [model]       states, blocks, and which parameterisation
+    [parameters]  the options of that parameterisation
+    [training]    batches, optimiser, schedule
+
+Every field has a default; a file names only what differs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bighmm import params
+from bighmm.batches import BatchKind
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    data: str = "pydoc"
+    """pydoc, a Penn Treebank or WikiText folder, or any text file or folder; .xz is read too."""
+    tokenizer: str | None = None
+    """A Hugging Face tokenizer.json or a SentencePiece .model; without it, words."""
+    min_count: int | None = None
+    """Rarer words become <unk>. Left out: chosen for the corpus."""
+    max_size: int | None = None
+    """The largest word vocabulary, with <unk> and <eos>."""
+    lowercase: bool | None = None
+    """Fold words to lower case. Left out: chosen for the corpus."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    states: int = 4096
+    """Hidden states in all."""
+    support: Literal["blocked", "dense", "free"] = "blocked"
+    """Which states may emit a word: those of its block, all, or a random list of its own."""
+    blocks: int = 128
+    """Blocks of a blocked model; states must be a multiple."""
+    alive: int = 128
+    """States per word of a free model."""
+    paths: str | None = None
+    """A Brown clustering's paths file to take the blocks from; without it one is computed."""
+    parameters: str = "neural"
+    """The parameterisation: neural or scalar."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    epochs: float = 10.0
+    """Passes over the training text."""
+    batches: BatchKind = "streams"
+    """streams: windows in order with the state carried; sentences; windows: independent ones."""
+    batch: int = 16
+    """Rows of a batch."""
+    window: int = 32
+    """Tokens per row."""
+    state_dropout: float = 0.5
+    """Share of every block's states that a step does without."""
+    lr: float = 0.01
+    """Learning rate (the highest one, with warm-up)."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
+    clip: float = 5.0
+    """Largest norm of the gradient; 0 turns clipping off."""
+    schedule: Literal["plateau", "cosine", "constant"] = "cosine"
+    """plateau: divide the rate when validation stops improving; cosine: warm-up, then down."""
+    plateau_factor: float = 4.0
+    """What the rate is divided by."""
+    plateau_patience: int = 8
+    """Checks without improvement before it is."""
+    warmup: float = 0.0
+    """Share of the steps over which the rate rises (cosine and constant)."""
+    final_lr: float = 0.0
+    """Where the cosine ends, as a share of lr."""
+    checks_per_epoch: int = 4
+    """Validations per epoch; the best model is kept."""
+    seed: int = 1
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU if there is one."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    parameters: Any = None  # the options of model.parameters; its defaults where None
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+    def __post_init__(self) -> None:
+        if self.parameters is None:
+            defaults = params.find(self.model.parameters).options()
+            object.__setattr__(self, "parameters", defaults)
+        _check(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+SECTIONS = {"corpus": CorpusSettings, "model": ModelSettings, "training": TrainingSettings}
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Raises ValueError with one sentence for an unreadable file or an unknown or wrong field."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"there is no recipe {path}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"the recipe {path} cannot be read: {error}") from None
+    return from_dict(found, str(path))
+
+
+def from_dict(found: dict[str, Any], name: str) -> Recipe:
+    """A recipe from nested dictionaries; `name` says in errors where they came from."""
+    for section in found:
+        if section not in (*SECTIONS, "parameters"):
+            raise ValueError(f"{name} has an unknown section [{section}]{_hint(section, SECTIONS)}")
+    made = {key: _fill(cls, found.get(key, {}), f"{name} [{key}]") for key, cls in SECTIONS.items()}
+    options = params.find(made["model"].parameters).options
+    made["parameters"] = _fill(options, found.get("parameters", {}), f"{name} [parameters]")
+    return Recipe(**made)
+
+
+def differences(old: Recipe, new: Recipe) -> list[str]:
+    """The fields in which two recipes differ, as 'section.field (old, new)'."""
+    result = []
+    before, after = old.to_dict(), new.to_dict()
+    for section, fields in before.items():
+        for key in sorted({*fields, *after[section]}):
+            was, now = fields.get(key), after[section].get(key)
+            if was != now:
+                result.append(f"{section}.{key} ({was}, {now})")
+    return result
+
+
+def _fill(cls: type, values: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    if not isinstance(values, dict):
+        raise ValueError(f"{where} must be a section, not {values!r}")
+    for key, value in values.items():
+        if key not in hints:
+            raise ValueError(f"{where} has an unknown field {key!r}{_hint(key, hints)}")
+        if not _fits(value, hints[key]):
+            raise ValueError(f"{where}: {key} = {value!r} is not of the kind {_name(hints[key])}")
+    chosen = {k: float(v) if hints[k] is float else v for k, v in values.items()}
+    return cls(**chosen)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _name(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return " | ".join(map(str, typing.get_args(hint)))
+    return getattr(hint, "__name__", str(hint))
+
+
+def _hint(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+
+
+def _check(recipe: Recipe) -> None:
+    model, training = recipe.model, recipe.training
+    for section, key in (
+        (model, "states"),
+        (model, "blocks"),
+        (model, "alive"),
+        (training, "batch"),
+        (training, "window"),
+        (training, "checks_per_epoch"),
+    ):
+        if getattr(section, key) < 1:
+            raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
+    if model.support == "blocked" and model.states % model.blocks:
+        raise ValueError(
+            f"{model.states} states cannot be shared equally by {model.blocks} blocks; "
+            f"use a multiple of {model.blocks}"
+        )
+    if not 0 <= training.state_dropout < 1:
+        raise ValueError(f"state_dropout must be in [0, 1), not {training.state_dropout}")
+    if training.epochs <= 0 or training.lr <= 0 or training.clip < 0:
+        raise ValueError(
+            f"epochs and lr must be above 0 and clip not below, not {training.epochs}, "
+            f"{training.lr} and {training.clip}"
+        )
+    if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
+        raise ValueError(
+            f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "
+            f"{training.final_lr}"
+        )
