@@ -1,0 +1,329 @@
+"""Corpora: the layouts that are read, what is written, and what happens when something is wrong."""
+
+import itertools
+import json
+import lzma
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tokenizers
+
+from bighmm import corpus as corpora
+from bighmm.corpus import describe, open_corpus, prepare
+from bighmm.text import Words
+
+PTB = {"train": "a b\na <unk>\nc c b\n", "valid": "b a\n", "test": "c\nz\n"}
+WIKI_TRAIN = """ \n = First article = \n \n Some text here . \n \n = = A section = = \n
+ more text \n = 3 rows = \n \n = Second = \n \n Last text . \n"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("BIGHMM_CACHE", str(folder))
+    return folder
+
+
+def write(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        content = text.encode()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(lzma.compress(content) if name.endswith(".xz") else content)
+    return folder
+
+
+def ptb(folder):
+    names = {"train": "ptb.train.txt.xz", "valid": "ptb.valid.txt", "test": "ptb.test.txt"}
+    return write(folder, {names[split]: text for split, text in PTB.items()})
+
+
+def texts(corpus, name):
+    """The documents of a split, as text."""
+    ids, bounds = corpus.split(name), corpus.documents(name)
+    assert bounds[0] == 0 and bounds[-1] == len(ids) and (np.diff(bounds) > 0).all()
+    return [corpus.tokenizer.decode(ids[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+def test_penn_treebank(tmp_path):
+    corpus = prepare(ptb(tmp_path / "ptb"))
+    assert texts(corpus, "train") == ["a b\n", "a <unk>\n", "c c b\n"]
+    assert texts(corpus, "test") == ["c\n", "<unk>\n"]
+    assert sorted(corpus.tokenizer.words) == ["<eos>", "<unk>", "a", "b", "c"]
+    ids = corpus.split("train")
+    assert isinstance(ids, np.memmap) and ids.dtype == np.uint16 and ids.ndim == 1
+    assert corpus.documents("train").dtype == np.int64
+    with pytest.raises(ValueError, match="no split 'dev'"):
+        corpus.split("dev")
+
+
+def test_wikitext(tmp_path):
+    files = {"wiki.train.tokens": WIKI_TRAIN, "wiki.valid.tokens.xz": " = V = \n \n text \n"}
+    corpus = prepare(write(tmp_path / "wiki", files | {"wiki.test.tokens": " = T = \n \n \n"}))
+    assert texts(corpus, "train") == [
+        "\n= First article =\n\nSome text here .\n\n= = A section = =\n\nmore text\n= 3 rows =\n\n",
+        "= Second =\n\nLast text .\n",
+    ]
+    assert texts(corpus, "valid") == ["= <unk> =\n\ntext\n"]
+    lines = WIKI_TRAIN.count("\n")
+    assert corpus.manifest["splits"]["train"]["lines"] == lines
+    assert len(corpus.split("train")) == len(WIKI_TRAIN.split()) + lines
+
+
+def test_raw_splits(tmp_path):
+    train = "\ufeffOne line, here.\r\nTwo lines here.\r\n\r\n\r\nThree.\n  \nFour, here\n"
+    files = {"train.txt.xz": train, "valid.txt": "One.", "test.txt": "Two\n\nOne"}
+    corpus = prepare(write(tmp_path / "web", files), min_count=1)
+    assert texts(corpus, "train") == [
+        "One line, here.\nTwo lines here.\n",
+        "Three.\n",
+        "Four, here\n",
+    ]
+    assert texts(corpus, "test") == ["Two\n", "One\n"]
+    assert "line" in corpus.tokenizer.words and "Two" in corpus.tokenizer.words
+
+
+def test_raw_splits_without_blank_lines_have_a_document_per_line(tmp_path):
+    files = {"train.txt": "a b\nb a\na\n", "valid.txt": "a\nb\n", "test.txt": "b\n"}
+    corpus = prepare(write(tmp_path / "web", files))
+    assert texts(corpus, "train") == ["a b\n", "b a\n", "a\n"]
+    assert texts(corpus, "valid") == ["a\n", "b\n"]
+
+
+@pytest.mark.parametrize("blank", [True, False])
+def test_one_file_is_divided_by_position(tmp_path, blank):
+    path = tmp_path / "book.txt"
+    path.write_text(("\n\n" if blank else "\n").join(f"word {i:03d}" for i in range(100)))
+    corpus = prepare(path, min_count=1, valid_fraction=0.1, test_fraction=0.05)
+    counts = {name: corpus.manifest["splits"][name]["documents"] for name in corpora.SPLITS}
+    assert counts == {"train": 85, "valid": 10, "test": 5}
+    assert texts(corpus, "train")[-1] == "word 084\n"
+    assert texts(corpus, "valid")[0] == "word <unk>\n"  # words of train only
+    other = prepare(path, min_count=1)
+    assert other.folder != corpus.folder and other.manifest["splits"]["test"]["documents"] == 5
+
+
+def test_every_split_has_a_document(tmp_path):
+    (tmp_path / "long.txt").write_text("a b\n\na\n\n" + "a b " * 1000)
+    corpus = prepare(tmp_path / "long.txt", min_count=1)
+    assert [len(corpus.documents(name)) - 1 for name in corpora.SPLITS] == [1, 1, 1]
+    (tmp_path / "short.txt").write_text("a a\nb b\n")
+    with pytest.raises(ValueError, match=r"short.txt has 2 lines of text; at least 3"):
+        prepare(tmp_path / "short.txt")
+
+
+def test_folder_of_files(tmp_path):
+    files = {
+        "b.txt": "second file\n",
+        "a/one.md": "first file\nstill the first\n",
+        "c.txt.xz": "third\n\nfourth",
+        ".hidden/x.txt": "hidden",
+        "d.bin": "\0",
+    }
+    corpus = prepare(write(tmp_path / "many", files), min_count=1, lowercase=True)
+    assert texts(corpus, "train") == ["first file\nstill the first\n", "second file\n"]
+    names = [file["name"] for file in corpus.manifest["source"]["files"]]
+    assert names == ["a/one.md", "b.txt", "c.txt.xz"]
+
+
+def test_second_call_only_opens(tmp_path, monkeypatch):
+    source = ptb(tmp_path / "ptb")
+    first = prepare(source)
+    stamps = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
+
+    def fail(*_):
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(corpora, "_write", fail)
+    again = prepare(str(source))
+    assert again.folder == first.folder and again.fingerprint == first.fingerprint
+    assert stamps == {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
+    for settings in ({"min_count": 2}, {"lowercase": True}, {"max_size": 4}, {"split": "words"}):
+        with pytest.raises(AssertionError, match="encoded again"):
+            prepare(source, **settings)
+    (source / "ptb.valid.txt").write_text("a a\n")
+    with pytest.raises(AssertionError, match="encoded again"):
+        prepare(source)
+
+
+def test_cache_folder_can_be_given(tmp_path, cache):
+    corpus = prepare(ptb(tmp_path / "ptb"), cache=tmp_path / "elsewhere")
+    assert corpus.folder.parent == tmp_path / "elsewhere" and not cache.exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"cache folder .* cannot be written"):
+        prepare(tmp_path / "ptb", cache=tmp_path / "file" / "below")
+
+
+def test_nothing_is_left_of_a_failure(tmp_path, cache, monkeypatch):
+    source = ptb(tmp_path / "ptb")
+    encode = Words.encode_lines
+
+    def fail(self, lines):
+        if "b a" in lines:
+            raise RuntimeError("in the middle")
+        return encode(self, lines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Words, "encode_lines", fail)
+        with pytest.raises(RuntimeError, match="in the middle"):
+            prepare(source)
+    assert list(cache.iterdir()) == []
+    (source / "ptb.test.txt").write_bytes(b"a\n\xff\n")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        prepare(source)
+    assert list(cache.iterdir()) == []
+
+
+def test_killed_process_leaves_no_corpus(tmp_path, cache):
+    source = ptb(tmp_path / "ptb")
+    code = """
+        import os, sys
+        from bighmm import corpus
+        from bighmm.text import Words
+        Words.save = lambda self, folder: os._exit(9)
+        corpus.prepare(sys.argv[1])
+    """
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code), source])
+    assert killed.returncode == 9
+    left = list(cache.iterdir())
+    assert len(left) == 1 and left[0].name.startswith(".")
+    assert prepare(source).folder in set(cache.iterdir())
+
+
+def test_another_process_may_be_faster(tmp_path, monkeypatch):
+    source = ptb(tmp_path / "ptb")
+    first = prepare(source, cache=tmp_path / "one")
+    write_files = corpora._write
+
+    def slow(folder, *rest):
+        write_files(folder, *rest)
+        first.folder.rename(folder.parent / first.folder.name)
+
+    monkeypatch.setattr(corpora, "_write", slow)
+    again = prepare(source, cache=tmp_path / "two")
+    assert again.fingerprint == first.fingerprint
+    assert list((tmp_path / "two").iterdir()) == [again.folder]
+
+
+def test_damage_is_named(tmp_path):
+    source = ptb(tmp_path / "ptb")
+    folder = prepare(source).folder
+    assert open_corpus(folder, verify=True).folder == folder
+
+    def damaged(name, content, said, **options):
+        path = folder / name
+        kept = path.read_bytes()
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+        with pytest.raises(ValueError, match=said) as error:
+            open_corpus(folder, **options)
+        assert "\n" not in str(error.value)
+        path.write_bytes(kept)
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    tokens = (folder / "train.bin").read_bytes()
+    damaged("manifest.json", None, "not a prepared corpus; it has no manifest.json")
+    damaged("manifest.json", b"{", "manifest.json is damaged")
+    damaged("manifest.json", b"[]", "manifest.json is damaged")
+    damaged("manifest.json", b'{"format": 1}', "manifest.json is damaged")
+    damaged("manifest.json", json.dumps(manifest | {"format": 0}).encode(), "is of format 0")
+    damaged("train.bin", tokens[:-1], "train.bin is damaged: it has")
+    damaged("train.bin", tokens[2:] + tokens[:2], "sha256", verify=True)
+    damaged("valid.bin", None, "lacks valid.bin")
+    damaged("test.documents.bin", b"", "test.documents.bin is damaged")
+    damaged("vocab.json", b"{", "vocab.json is damaged")
+    damaged("vocab.json", None, "no tokenizer in")
+    other = (folder / "vocab.json").read_bytes().replace(b'"c"', b'"d"')
+    damaged("vocab.json", other, "not the one the corpus was encoded with")
+    # the cache repairs itself
+    (folder / "train.bin").write_bytes(tokens[:-1])
+    assert (prepare(source).folder / "train.bin").read_bytes() == tokens
+
+
+def test_manifest(tmp_path):
+    corpus = prepare(ptb(tmp_path / "ptb"))
+    manifest = json.loads((corpus.folder / "manifest.json").read_text())
+    assert manifest == corpus.manifest
+    train = manifest["splits"]["train"]
+    assert (train["tokens"], train["lines"], train["documents"], train["unknown"]) == (10, 3, 3, 1)
+    assert manifest["splits"]["test"]["unknown"] == 1
+    assert manifest["settings"]["min_count"] == 1 and manifest["dtype"] == "<u2"
+    assert manifest["tokenizer"]["fingerprint"] == corpus.tokenizer.fingerprint()
+    file = manifest["source"]["files"][0]
+    assert file["name"] == "ptb.train.txt.xz" and len(file["sha256"]) == 64 and file["bytes"] > 0
+    assert str(tmp_path) not in json.dumps(manifest)
+
+
+def test_describe(tmp_path):
+    shown = describe(prepare(ptb(tmp_path / "ptb")), most=2)
+    assert json.loads(json.dumps(shown)) == shown
+    assert shown["most_frequent"] == [["<eos>", 3], ["a", 2]]
+    assert shown["splits"]["train"]["longest_line"] == 3
+    assert shown["splits"]["test"]["unknown_rate"] == 0.25
+    assert shown["tokenizer"]["size"] == 5 and shown["source"]["kind"] == "ptb"
+
+
+def test_tokenizer_file(tmp_path):
+    vocabulary = {"</s>": 0, "[UNK]": 1, "a": 2, "b": 70000}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    model.save(str(tmp_path / "words.json"))
+    source = ptb(tmp_path / "ptb")
+    corpus = prepare(source, tokenizer=tmp_path / "words.json")
+    assert corpus.split("train").dtype == np.uint32
+    assert corpus.split("train").tolist() == [2, 70000, 0, 2, 1, 0, 1, 1, 70000, 0]
+    assert corpus.tokenizer.size == 70001
+    assert open_corpus(corpus.folder).fingerprint == corpus.fingerprint
+    with pytest.raises(ValueError, match="min_count is for word vocabularies"):
+        prepare(source, tokenizer=tmp_path / "words.json", min_count=2)
+
+
+def test_long_text_is_written_in_batches(tmp_path):
+    lines = [f"w{i % 7} w{i % 11}" for i in range(10_000)]
+    source = write(tmp_path / "ptb", {f"ptb.{name}.txt": "\n".join(lines) for name in PTB})
+    corpus = prepare(source)
+    assert corpus.tokenizer.decode(corpus.split("train")) == "\n".join(lines) + "\n"
+    assert len(corpus.documents("train")) == 10_001
+
+
+def test_what_cannot_be_read(tmp_path):
+    with pytest.raises(ValueError, match="nowhere does not exist"):
+        prepare(tmp_path / "nowhere")
+    source = ptb(tmp_path / "ptb")
+    (source / "ptb.valid.txt").unlink()
+    with pytest.raises(ValueError, match=r"lacks ptb.valid.txt"):
+        prepare(source)
+    with pytest.raises(ValueError, match=r"lacks valid.txt"):
+        prepare(write(tmp_path / "web", {"train.txt": "a\n", "test.txt": "a\n"}))
+    (tmp_path / "latin.txt").write_bytes("one\ntwo\ncaf\u00e9 au lait\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin.txt is not UTF-8 text: byte 11 \(line 3\)"):
+        prepare(tmp_path / "latin.txt")
+    (tmp_path / "cut.txt.xz").write_bytes(lzma.compress(b"a b c\n" * 100)[:-30])
+    with pytest.raises(ValueError, match=r"cut.txt.xz is damaged"):
+        prepare(tmp_path / "cut.txt.xz")
+
+
+def test_empty(tmp_path):
+    for content in ("", "\n \n\n"):
+        (tmp_path / "empty.txt").write_text(content)
+        with pytest.raises(ValueError, match=r"empty.txt holds no text"):
+            prepare(tmp_path / "empty.txt")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="folder holds no text"):
+        prepare(tmp_path / "folder")
+    source = ptb(tmp_path / "ptb")
+    (source / "ptb.test.txt").write_text("")
+    with pytest.raises(ValueError, match="holds no text in test"):
+        prepare(source)
+
+
+@pytest.mark.parametrize("fractions", [(0, 0.1), (0.1, 0), (0.5, 0.5), (-0.1, 0.2)])
+def test_fractions(tmp_path, fractions):
+    (tmp_path / "a.txt").write_text("a\nb\nc\n")
+    with pytest.raises(ValueError, match="valid_fraction is"):
+        prepare(tmp_path / "a.txt", valid_fraction=fractions[0], test_fraction=fractions[1])

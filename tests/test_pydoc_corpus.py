@@ -1,0 +1,102 @@
+"""The corpus that comes with Python: prose, the same everywhere, in splits that do not overlap."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bighmm.corpus import prepare
+from bighmm.pydoc_corpus import documents, fingerprint, prose, splits
+
+
+def test_same_text_in_another_process(tmp_path):
+    code = "from bighmm.pydoc_corpus import splits; print(ascii(splits()))"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONHASHSEED": "7", "LC_ALL": "C"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    here = ascii(splits())  # made while the other process makes its own
+    assert other.communicate()[0].strip() == here
+
+
+def test_size_and_splits():
+    made = documents()
+    words = sum(len(text.split()) for _, text in made)
+    assert words >= 250_000
+    assert made == documents()
+    parts = splits()
+    assert sorted(item for part in parts.values() for item in part) == sorted(made)
+    assert len({name for name, _ in made}) == len(made)
+    for name, share in (("train", 0.9), ("valid", 0.05), ("test", 0.05)):
+        part = sum(len(text.split()) for _, text in parts[name])
+        assert part / words == pytest.approx(share, abs=0.01)
+        assert {document.split(":")[0] for document, _ in parts[name]} == {"topic", "module"}
+    lines = [line.lower() for _, text in made for line in text.splitlines()]
+    assert len(set(lines)) == len(lines)
+
+
+def test_prepared():
+    corpus = prepare("pydoc")
+    manifest = corpus.manifest
+    assert manifest["settings"] == {
+        "min_count": 3,
+        "max_size": None,
+        "lowercase": True,
+        "split": "words",
+    }
+    for name, part in splits().items():
+        split = manifest["splits"][name]
+        assert split["documents"] == len(part)
+        assert split["lines"] == sum(text.count("\n") for _, text in part)
+        assert 0.01 < split["unknown"] / split["tokens"] < 0.1
+
+
+def test_markup_and_code_go():
+    text = """\
+Frobnicate a thing
+==================
+
+Return the *first* ``thing`` of :class:`~pkg.Thing`, e.g. a `spoon`; see
+"help". It wraps
+over lines::
+
+    x = 1
+    for y in things:
+        print(y)
+
+>>> frobnicate(1)
+2
+
+The arguments are:
+
+  - name: the name of it
+    all
+  - size: how big it is (default: 3)
+
+    if not things: raise ValueError
+
+Copyright (c) by somebody and others.
+See https://www.example.org for the rest of it.
+
+====  ====
+this  that
+====  ====
+"""
+    assert prose(text) == [
+        "Frobnicate a thing",
+        "Return the first thing of pkg.Thing, e.g. a spoon; see help.",
+        "It wraps over lines:",
+        "The arguments are:",
+        "name: the name of it all",
+        "size: how big it is (default: 3)",
+    ]
+
+
+def test_no_sources(monkeypatch, tmp_path):
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    with pytest.raises(ValueError, match="needs the sources of the Python standard library"):
+        fingerprint()
