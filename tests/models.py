@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
 from bighmm.hmm import HMM
+from bighmm.infer import dense, inputs, predict, sampling
+from bighmm.kernels import row_norm
 from bighmm.support import Blocked, Dense, Free, Support
 from bighmm.transitions import Factored, Table, Transitions
 
@@ -47,16 +50,57 @@ def random_support(kind: str, states: int, vocabulary: int, seed: int = 0) -> Su
     if kind == "blocked":
         blocks = next(m for m in (3, 2, 1) if states % m == 0 and m <= vocabulary)
         return Blocked.of(torch.arange(vocabulary) % blocks, states)
-    return Free.random(vocabulary, states, alive=max(2, states // 2), seed=seed)
+    alive = min(states, max(2, states // 2, -(-states // vocabulary)))
+    return Free.random(vocabulary, states, alive, seed)
 
 
 def normalised_emission(support: Support, logits: Tensor) -> Tensor:
-    """log p(x | z) (V, K), normalised over the tokens each state may emit, by the plain definition."""
+    """log p(x | z) (V, K), normalised over the tokens that each state may emit."""
     states = support.states(torch.arange(support.vocabulary_size))
-    total = torch.zeros(support.num_states, dtype=logits.dtype)
     present = states >= 0
-    total.index_add_(0, states[present], logits.exp()[present])
-    return torch.where(present, logits - total.log()[states.clamp(min=0)], -torch.inf)
+    every = torch.full((support.vocabulary_size, support.num_states), -torch.inf).to(logits)
+    tokens = torch.arange(len(states)).unsqueeze(1).expand_as(states)
+    every[tokens[present], states[present]] = logits[present]
+    total = every.logsumexp(0)
+    return torch.where(present, logits - total[states.clamp(min=0)], -torch.inf)
+
+
+def leaves(hmm: HMM) -> list[Tensor]:
+    """Copies of start, emission and the transitions' operands that ask for a gradient."""
+    tensors = (hmm.start, hmm.emission, *hmm.transitions.operands)
+    return [t.detach().clone().requires_grad_() for t in tensors]
+
+
+def rebuilt(hmm: HMM, start: Tensor, emission: Tensor, *operands: Tensor) -> HMM:
+    """The same HMM from other tensors, in the order of `leaves`."""
+    transitions = type(hmm.transitions)(*operands)
+    return HMM(start, transitions, emission, hmm.support, hmm.end, hmm.reset)
+
+
+def gradients(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None, **options) -> list[Tensor]:
+    """Of the sum of log_prob, in the order of `leaves`."""
+    parameters = leaves(hmm)
+    total = rebuilt(hmm, *parameters).log_prob(tokens, lengths, **options).sum()
+    return list(torch.autograd.grad(total, parameters))
+
+
+def dense_twin(hmm: HMM) -> HMM:
+    """The same distribution with every state alive, and log p(x | z) = -inf where z never emits x.
+
+    Differentiable in the parameters of `hmm`.
+    """
+    every = torch.arange(hmm.num_states)
+    emission = hmm.support.emission_rows(hmm.emission, every).T
+    support = Dense(hmm.num_states, hmm.vocabulary_size)
+    table = Table(hmm.transitions.logits(every))
+    return HMM(hmm.start, table, emission, support, hmm.end, hmm.reset)
+
+
+def cut_work(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
+    """Let no piece of work be larger than `elements`, so that tiny models are cut into pieces."""
+    for module in (inputs, dense, predict, sampling, row_norm):
+        monkeypatch.setattr(module, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(dense, "KEPT_ELEMENTS", 0)
 
 
 def ragged(

@@ -89,3 +89,10 @@ def _sum_over_sentences(hmm: HMM, tokens: np.ndarray) -> float:
             log_probs = hmm.log_prob(ids, torch.from_numpy(lengths[rows]))
         total += float(log_probs.double().sum())
     return total
+
+
+def unigram_perplexity(train: np.ndarray, tokens: np.ndarray, vocabulary_size: int) -> float:
+    """Perplexity of the word frequencies of `train`, one added to every count."""
+    counts = np.bincount(np.asarray(train), minlength=vocabulary_size) + 1.0
+    log_probs = np.log(counts / counts.sum())
+    return float(np.exp(-log_probs[np.asarray(tokens)].mean()))

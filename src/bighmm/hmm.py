@@ -7,11 +7,14 @@ Shape letters, the same everywhere in this library:
     M blocks
 
 An `HMM` is a value: it lives on one device, does not change, and knows nothing of training. Its
-tensors may carry gradients, and `log_prob` is differentiable with respect to them.
+tensors may carry gradients, and `log_prob` is differentiable with respect to them; the other
+answers carry no gradient. What has probability zero is answered without NaN: `log_prob` is -inf,
+so is every `next_token` after it, its marginals are 0, and its best path is -1 throughout.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -30,11 +33,11 @@ Impl = Literal["auto", "loop", "tree"]
 class Posterior(NamedTuple):
     log_prob: Tensor  # (B,) log p(x_1 … x_T)
     states: Tensor  # (B, T, K) ids of the states that could be there, -1 in the padding
-    marginals: Tensor  # (B, T, K) p(z_t = state | x_1 … x_T), 0 in the padding
+    marginals: Tensor  # (B, T, K) p(z_t = state | x_1 … x_T), 0 in the padding and if p(x) = 0
 
 
 class BestPath(NamedTuple):
-    states: Tensor  # (B, T), -1 in the padding
+    states: Tensor  # (B, T), -1 in the padding and where no path is possible
     log_prob: Tensor  # (B,) log p(x, z) of that path
 
 
@@ -68,10 +71,9 @@ class HMM:
         Raises ValueError if shapes do not fit, or a row has a negative or NaN entry or does not
         sum to one within `tolerance`; what remains of a deviation is divided out.
         """
-        start, transition, emission = (
-            t if t.is_floating_point() else t.float()
-            for t in map(torch.as_tensor, (start, transition, emission))
-        )
+        given = [torch.as_tensor(t) for t in (start, transition, emission)]
+        dtype = torch.float64 if any(t.dtype == torch.float64 for t in given) else torch.float32
+        start, transition, emission = (t.to(dtype) for t in given)
         size = len(start) if start.dim() == 1 else 0
         if size == 0 or transition.shape != (size, size) or emission.dim() != 2:
             raise ValueError(
@@ -127,12 +129,17 @@ class HMM:
             result[rows], _ = self._filter(sequences.rows(rows), impl)
         return result
 
+    @torch.no_grad()
     def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """log p(x_{T+1} | x_1 … x_T) (B, V); a row may be empty."""
+        """log p(x_{T+1} | x_1 … x_T) (B, V); a row may be empty.
+
+        After a sequence of probability zero every token has log-probability -inf.
+        """
         sequences = read(self, tokens, lengths)
         _, carry = self._filter(sequences)
         return self.next_token_after(carry)
 
+    @torch.no_grad()
     def posterior(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
         """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
         sequences = read(self, tokens, lengths)
@@ -142,11 +149,13 @@ class HMM:
         states = self.support.states(sequences.ids).masked_fill(padding.unsqueeze(2), -1)
         return Posterior(log_prob, states, marginals)
 
+    @torch.no_grad()
     def viterbi(self, tokens: Tensor, lengths: Tensor | None = None) -> BestPath:
         """The most likely state path of each row."""
         best, path = engine(self).viterbi(self, read(self, tokens, lengths))
         return BestPath(path, best)
 
+    @torch.no_grad()
     def sample(
         self,
         n: int,
@@ -159,19 +168,23 @@ class HMM:
         """n samples of what follows `prefix`, as token ids (n, L), without the prefix.
 
         With `length` every row has that many tokens. Without it a row runs to the end mark, is
-        filled up with end marks after it, and is cut at `max_length` tokens.
+        filled up with end marks after it, and is cut at `max_length` tokens. At a temperature
+        other than 1 each token is drawn from p(x | prefix)^(1 / temperature), at 0 the likeliest
+        token is taken. Raises ValueError if the prefix has probability zero.
         """
-        if n < 1 or (length is not None and length < 0) or temperature < 0:
+        if n < 1 or min(length or 0, max_length) < 0 or not 0 <= temperature < math.inf:
             raise ValueError(
                 f"sampling needs n of at least 1 and no negative length or temperature, not "
-                f"n={n}, length={length}, temperature={temperature}"
+                f"n={n}, length={length}, max_length={max_length}, temperature={temperature}"
             )
         if length is None and self.end is None:
             raise ValueError("this HMM has no end mark, so sampling needs a length")
-        ids = torch.as_tensor([] if prefix is None else prefix, dtype=torch.long)
+        ids = torch.as_tensor([] if prefix is None else prefix)
         if ids.dim() != 1:
             raise ValueError(f"a prefix is one sequence of token ids, not shape {tuple(ids.shape)}")
         _, carry = self._filter(read(self, ids.unsqueeze(0)))
+        if not bool(carry.possible):
+            raise ValueError("the prefix has probability zero in this HMM, so nothing follows it")
         rows = Carry(carry.tokens.expand(n), carry.log_alpha.expand(n, -1), carry.fresh.expand(n))
         return sampling.sample(self, rows, length, max_length, generator, temperature)
 
@@ -179,9 +192,12 @@ class HMM:
         """log p(window | prefix) (B,), differentiable, and the state after the window."""
         return engine(self).advance(self, window, carry, "tree" if impl == "tree" else "loop")
 
+    @torch.no_grad()
     def next_token_after(self, carry: Carry) -> Tensor:
-        """log p(next token | prefix) (B, V)."""
-        return predict.token_log_probs(self, engine(self).predict_states(self, carry))
+        """log p(next token | prefix) (B, V); -inf after a prefix of probability zero."""
+        log_states = engine(self).predict_states(self, carry)
+        log_states = log_states.masked_fill(~carry.possible.unsqueeze(1), -torch.inf)
+        return predict.token_log_probs(self, log_states)
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Plain probabilities: start (Z,), transition (Z, Z), emission (Z, V). For small models."""

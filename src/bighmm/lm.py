@@ -163,7 +163,9 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             lm.params.load_state_dict(tensors)
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].strip()
-            raise ValueError(f"{folder / WEIGHTS} does not fit its configuration: {reason}") from None
+            raise ValueError(
+                f"{folder / WEIGHTS} does not fit its configuration: {reason}"
+            ) from None
         return lm
 
 

@@ -151,6 +151,11 @@ class Blocked:
     @staticmethod
     def of(block_of: Tensor, num_states: int) -> Blocked:
         """Blocks numbered by `block_of` (V,), which share `num_states` equally."""
+        if block_of.dim() != 1 or len(block_of) == 0 or int(block_of.min()) < 0:
+            raise ValueError(
+                "block_of must give each token the number of its block, from 0 on, not "
+                f"{block_of.reshape(-1).tolist()[:8]} of shape {tuple(block_of.shape)}"
+            )
         num_blocks = int(block_of.max()) + 1
         if num_states < 1 or num_states % num_blocks:
             raise ValueError(
@@ -241,6 +246,16 @@ class Free:
     def vocabulary_size(self) -> int:
         return len(self.table)
 
+    @cached_property
+    def cells(self) -> Tensor:
+        """(Z, W) where each state stands in the table laid flat, padded with -1."""
+        flat = self.table.reshape(-1)
+        order = flat.argsort(stable=True)[int((flat < 0).sum()) :]
+        counts = torch.bincount(flat[order], minlength=self.num_states)
+        return torch.nn.utils.rnn.pad_sequence(
+            order.split(counts.tolist()), batch_first=True, padding_value=-1
+        )
+
     def states(self, tokens: Tensor) -> Tensor:
         return self.table.index_select(0, tokens.reshape(-1)).view(*tokens.shape, self.alive)
 
@@ -249,11 +264,13 @@ class Free:
         return table.index_select(0, ids.view(-1)).view(*ids.shape, *table.shape[1:])
 
     def emission_rows(self, emission: Tensor, states: Tensor) -> Tensor:
-        rows = [
-            emission.masked_fill(self.table != state, -torch.inf).amax(1)
-            for state in states.tolist()
-        ]
-        return torch.stack(rows)
+        cells = self.cells.index_select(0, states)
+        missing = cells < 0
+        values = emission.reshape(-1).index_select(0, cells.clamp(min=0).view(-1))
+        values = values.view(cells.shape).masked_fill(missing, -torch.inf)
+        tokens = (cells // self.alive).masked_fill(missing, self.vocabulary_size)
+        rows = emission.new_full((len(states), self.vocabulary_size + 1), -torch.inf)
+        return rows.scatter(1, tokens, values)[:, :-1]
 
     def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
         return _draw_kept(1, self.num_states, rate, generator)
@@ -269,6 +286,8 @@ class Free:
 
 def _draw_kept(groups: int, size: int, rate: float, generator: torch.Generator) -> Tensor:
     """In each of `groups` groups of `size` states the same number is kept, at least one."""
+    if not 0 <= rate < 1:
+        raise ValueError(f"the rate of state dropout must be at least 0 and below 1, not {rate}")
     keep = max(1, round((1 - rate) * size))
     keys = torch.rand(groups, size, generator=generator, device=generator.device)
     within = keys.argsort(dim=1)[:, :keep].sort(dim=1).values

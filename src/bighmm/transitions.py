@@ -8,8 +8,8 @@ and never holds anything of size Z × Z. Everything here is differentiable. Shap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -30,7 +30,7 @@ class Transitions(Protocol):
 
     @property
     def norm(self) -> Tensor:
-        """c (Z,), computed once."""
+        """c (Z,), computed once, with its gradient if one is wanted."""
         ...
 
     def logits(self, rows: Tensor | slice) -> Tensor:
@@ -62,9 +62,9 @@ class Table:
     def operands(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
-    @cached_property
+    @property
     def norm(self) -> Tensor:
-        return self.table.logsumexp(1)
+        return _kept_norm(self, lambda: self.table.logsumexp(1))
 
     def logits(self, rows: Tensor | slice) -> Tensor:
         return self.table[rows] if isinstance(rows, slice) else self.table.index_select(0, rows)
@@ -73,8 +73,8 @@ class Table:
         rows = support.states(before).clamp(min=0)
         columns = support.states(after).clamp(min=0)
         cells = rows.unsqueeze(2) * self.num_states + columns.unsqueeze(1)
-        logits = self.table.view(-1).index_select(0, cells.view(-1)).view(cells.shape)
-        return logits - support.gather(self.norm, before).unsqueeze(2)
+        logits = self.table.reshape(-1).index_select(0, cells.view(-1)).view(cells.shape)
+        return logits.sub_(support.gather(self.norm, before).unsqueeze(2))
 
     def pull_back(self, rows: slice, grad: Tensor, grads: tuple[Tensor, ...]) -> None:
         grads[0][rows] += grad
@@ -98,9 +98,9 @@ class Factored:
     def operands(self) -> tuple[Tensor, ...]:
         return (self.leaving, self.entering)
 
-    @cached_property
+    @property
     def norm(self) -> Tensor:
-        return row_norm(self.leaving, self.entering)
+        return _kept_norm(self, lambda: row_norm(self.leaving, self.entering))
 
     def logits(self, rows: Tensor | slice) -> Tensor:
         chosen = (
@@ -120,3 +120,12 @@ class Factored:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Factored:
         return Factored(self.leaving.to(device, dtype), self.entering.to(device, dtype))
+
+
+def _kept_norm(transitions: Transitions, compute: Callable[[], Tensor]) -> Tensor:
+    """What `compute` gives, kept; a value made without gradient does not serve where one is due."""
+    kept: Tensor | None = transitions.__dict__.get("_norm")
+    due = torch.is_grad_enabled() and any(x.requires_grad for x in transitions.operands)
+    if kept is None or (due and not kept.requires_grad):
+        kept = transitions.__dict__["_norm"] = compute()
+    return kept

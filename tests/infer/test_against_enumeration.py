@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from models import KINDS, ragged, random_hmm
 
 from bighmm.infer.reference import (
     Enumeration,
@@ -12,6 +11,7 @@ from bighmm.infer.reference import (
     marginals_loop,
     next_token_loop,
 )
+from models import KINDS, ragged, random_hmm
 
 LENGTHS = [4, 1, 0, 3]
 

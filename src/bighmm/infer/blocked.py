@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bighmm.infer import chain
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, windows
+from bighmm.infer.numerics import finite_or_zero
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -29,7 +30,7 @@ def advance(
 
 
 def posterior(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
-    """log p (B,) and p(z_t | x_1 … x_T) (B, T, K); zero in the padding."""
+    """log p (B,) and p(z_t | x_1 … x_T) (B, T, K); zero in the padding and where p is zero."""
     log_prob = hmm.start.new_zeros(len(sequences.ids))
     marginals = hmm.start.new_zeros(*sequences.ids.shape, hmm.support.alive)
     for rows in batches_by_length(sequences.lengths, hmm.support.alive**2):
@@ -39,7 +40,10 @@ def posterior(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
 
 
 def viterbi(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
-    """The best state path (B, T), -1 in the padding, and its joint log-probability (B,)."""
+    """Joint log-probability (B,) of the best state path, and the path (B, T).
+
+    The path is -1 in the padding, and where no path is possible.
+    """
     best = hmm.start.new_zeros(len(sequences.ids))
     path = torch.full_like(sequences.ids, -1)
     for rows in batches_by_length(sequences.lengths, hmm.support.alive**2):
@@ -59,7 +63,7 @@ def predict_states(hmm: HMM, carry: Carry) -> Tensor:
         log_rows = hmm.transitions.logits(states[b])  # (K, Z)
         log_weight = carry.log_alpha[b] - hmm.transitions.norm.index_select(0, states[b])
         result.append((log_rows + log_weight.unsqueeze(1)).logsumexp(0))
-    return torch.stack(result)
+    return torch.stack(result) if result else hmm.start.new_zeros(0, hmm.num_states)
 
 
 def _potentials(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +78,7 @@ def _potentials(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Tens
     fresh[:, :1] = carry.fresh.unsqueeze(1)
     moves = hmm.transitions.tiles(hmm.support, before.reshape(-1), ids.reshape(-1))
     moves = moves.view(batch, time, alive, alive)
-    tiles = torch.where(fresh.view(batch, time, 1, 1), start, moves) + emission
+    tiles = torch.where(fresh.view(batch, time, 1, 1), start, moves).add_(emission)
     return carry.log_alpha, tiles, window.lengths + 1
 
 
@@ -88,9 +92,9 @@ def _smooth(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
     for begin, end in windows(time, batch, hmm.support.alive**2):
         window = part.window(begin, end)
         first, tiles, positions = _potentials(hmm, window, carry)
-        log_alpha = chain.sweep_forward(first, tiles, positions)
+        log_alpha, gained = chain.sweep_forward(first, tiles, positions)
         visited.append((slice(begin, end), window, carry, log_alpha))
-        log_prob += log_alpha[:, -1].logsumexp(1)
+        log_prob += gained.sum(1) + log_alpha[:, -1].logsumexp(1)
         carry = carry.then(hmm, window, log_alpha[:, -1])
     log_beta = torch.zeros_like(carry.log_alpha)
     for place, window, before, log_alpha in reversed(visited):
@@ -98,10 +102,10 @@ def _smooth(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
         log_betas = chain.sweep_backward(tiles, positions, log_beta)
         joint = (log_alpha + log_betas)[:, 1:]
         inside = torch.arange(tiles.shape[1], device=tiles.device) < window.lengths.unsqueeze(1)
-        probs = (joint - joint.logsumexp(2, keepdim=True)).exp().nan_to_num(0.0)
+        probs = (joint - finite_or_zero(joint.logsumexp(2, keepdim=True))).exp()
         marginals[:, place] = probs * inside.unsqueeze(2)
         log_beta = torch.where((window.lengths > 0).unsqueeze(1), log_betas[:, 0], 0.0)
-    return log_prob, marginals
+    return log_prob, marginals * (log_prob > -torch.inf).view(-1, 1, 1)
 
 
 def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
@@ -122,8 +126,9 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
     best, within = scores.max(1)
     path = torch.full_like(part.ids, -1)
     states = hmm.support.states(part.ids)
+    possible = best > -torch.inf
     for t in reversed(range(time)):
-        inside = t < part.lengths
+        inside = (t < part.lengths) & possible
         chosen = states[:, t].gather(1, within.unsqueeze(1)).squeeze(1)
         path[:, t] = torch.where(inside, chosen, -1)
         previous = pointers[:, t].gather(1, within.unsqueeze(1)).squeeze(1).long()

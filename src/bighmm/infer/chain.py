@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bighmm.infer import tree
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
@@ -33,24 +34,30 @@ def chain_log_sum(
     return _ChainLogSum.apply(first, tiles, lengths, method)
 
 
-def sweep_forward(first: Tensor, tiles: Tensor, lengths: Tensor) -> Tensor:
+def sweep_forward(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log_alpha (B, P, K): the log-sum over all paths that end in each state at each position.
 
-    Past the end of a row its last value is repeated.
+    So that a long chain does not cost precision, the largest entry at every position is moved into
+    `gained` (B, P): the log-sum is log_alpha + the sum of `gained` up to there. Past the end of a
+    row its last value is repeated, and nothing is gained.
     """
     peaks, scaled = _scale_rows(tiles)
     log_alpha = first
-    result = [first]
+    result, gained = [first], [torch.zeros_like(first[:, :1])]
     for s in range(tiles.shape[1]):
         moved = _through_columns(log_alpha, tiles[:, s], peaks[:, s], scaled[:, s])
-        log_alpha = torch.where((s + 1 < lengths).unsqueeze(1), moved, log_alpha)
+        top = finite_or_zero(moved.amax(1, keepdim=True))
+        inside = (s + 1 < lengths).unsqueeze(1)
+        log_alpha = torch.where(inside, moved - top, log_alpha)
         result.append(log_alpha)
-    return torch.stack(result, dim=1)
+        gained.append(torch.where(inside, top, 0.0))
+    return torch.stack(result, dim=1), torch.cat(gained, dim=1)
 
 
 def sweep_backward(tiles: Tensor, lengths: Tensor, last: Tensor) -> Tensor:
-    """log_beta (B, P, K): the log-sum over all continuations from each state at each position.
+    """log_beta (B, P, K): the log-sum over all continuations from each state at each position,
 
+    up to a factor per position, which makes the largest entry 0 except at the last one.
     `last` (B, K) is its value at each row's last position (zero where the row ends there).
     """
     peaks, scaled = _scale_rows(tiles)
@@ -58,6 +65,7 @@ def sweep_backward(tiles: Tensor, lengths: Tensor, last: Tensor) -> Tensor:
     result = [last]
     for s in reversed(range(tiles.shape[1])):
         moved = _through_rows(log_beta, tiles[:, s], peaks[:, s], scaled[:, s])
+        moved = moved - finite_or_zero(moved.amax(1, keepdim=True))
         log_beta = torch.where((s + 1 < lengths).unsqueeze(1), moved, last)
         result.append(log_beta)
     return torch.stack(result[::-1], dim=1)
@@ -70,31 +78,33 @@ class _ChainLogSum(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         if method == "tree":
             log_alpha, log_beta = tree.both_sweeps(first, tiles, lengths)
+            gained = torch.zeros_like(log_alpha[..., 0])
         else:
-            log_alpha, log_beta = sweep_forward(first, tiles, lengths), None
+            log_alpha, gained = sweep_forward(first, tiles, lengths)
+            log_beta = None
         place = (lengths - 1).view(-1, 1, 1).expand(-1, 1, first.shape[1])
         at_end = log_alpha.gather(1, place).squeeze(1)
-        log_sum = at_end.logsumexp(1)
-        ctx.save_for_backward(tiles, lengths, log_alpha, log_beta, log_sum)
+        log_sum = gained.sum(1) + at_end.logsumexp(1)
+        ctx.save_for_backward(tiles, lengths, log_alpha, gained, log_beta, log_sum)
         ctx.mark_non_differentiable(at_end)
         return log_sum, at_end
 
     @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, grad: Tensor, _: Tensor
-    ) -> tuple[Tensor, Tensor, None, None]:
-        tiles, lengths, log_alpha, log_beta, log_sum = ctx.saved_tensors
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        tiles, lengths, log_alpha, gained, log_beta, log_sum = ctx.saved_tensors
         if log_beta is None:
             log_beta = sweep_backward(tiles, lengths, torch.zeros_like(log_alpha[:, 0]))
-        possible = log_sum > -torch.inf
-        offset = finite_or_zero(log_sum)
-        weight = torch.where(possible, grad, 0.0)
+        weight = torch.where(log_sum > -torch.inf, grad, 0.0)
+        joint = log_alpha + log_beta
+        total = finite_or_zero(joint.logsumexp(2))  # (B, P), of the paths through each position
         steps = torch.arange(tiles.shape[1], device=tiles.device)
-        inside = (steps + 1 < lengths.unsqueeze(1)).to(tiles.dtype) * weight.unsqueeze(1)
-        left = log_alpha[:, :-1] - offset.view(-1, 1, 1)
+        outside = steps + 1 >= lengths.unsqueeze(1)
+        left = log_alpha[:, :-1] - (gained + total)[:, 1:].unsqueeze(2)
+        left = left.masked_fill(outside.unsqueeze(2), -torch.inf)
         counts = (tiles + left.unsqueeze(3)).add_(log_beta[:, 1:].unsqueeze(2)).exp_()
-        counts.mul_(inside.view(*inside.shape, 1, 1))
-        at_first = (log_alpha[:, 0] + log_beta[:, 0] - offset.unsqueeze(1)).exp()
+        counts.mul_(weight.view(-1, 1, 1, 1))
+        at_first = (joint[:, 0] - total[:, :1]).exp()
         return at_first * weight.unsqueeze(1), counts, None, None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, batches_by_length
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
@@ -35,17 +36,27 @@ def advance(
 
 
 def posterior(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
-    """log p (B,) and p(z_t | x_1 … x_T) (B, T, Z); zero in the padding."""
+    """log p (B,) and p(z_t | x_1 … x_T) (B, T, Z); zero in the padding and where p is zero."""
     move = Move(hmm.transitions)
-    carry = Carry.at_start(hmm, len(sequences.ids))
-    log_alpha, gained = _forward(move, hmm.start, hmm.emission, sequences, carry)
-    joint = log_alpha + _backward(move, hmm.start, hmm.emission, sequences, carry)
-    marginals = (joint - joint.logsumexp(2, keepdim=True)).exp().nan_to_num(0.0)
-    return gained.sum(1), marginals * _inside(sequences).unsqueeze(2)
+    log_prob = hmm.start.new_zeros(len(sequences.ids))
+    marginals = hmm.start.new_zeros(*sequences.ids.shape, hmm.num_states)
+    for rows in batches_by_length(sequences.lengths, hmm.num_states):
+        part = sequences.rows(rows)
+        carry = Carry.at_start(hmm, len(rows))
+        log_alpha, gained = _forward(move, hmm.start, hmm.emission, part, carry)
+        joint = log_alpha + _backward(move, hmm.emission, part, carry)
+        probs = (joint - finite_or_zero(joint.logsumexp(2, keepdim=True))).exp()
+        log_prob[rows] = gained.sum(1)
+        inside = _inside(part) & (log_prob[rows] > -torch.inf).unsqueeze(1)
+        marginals[rows, : part.ids.shape[1]] = probs * inside.unsqueeze(2)
+    return log_prob, marginals
 
 
 def viterbi(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
-    """The best state path (B, T), -1 in the padding, and its joint log-probability (B,)."""
+    """Joint log-probability (B,) of the best state path, and the path (B, T).
+
+    The path is -1 in the padding, and where no path is possible.
+    """
     best = hmm.start.new_zeros(len(sequences.ids))
     path = torch.full_like(sequences.ids, -1)
     for rows in batches_by_length(sequences.lengths, hmm.num_states):
@@ -63,9 +74,9 @@ def predict_states(hmm: HMM, carry: Carry) -> Tensor:
 class Move:
     """Products of log-space vectors with the transition matrix, exact whatever the numbers are."""
 
-    def __init__(self, transitions: Transitions) -> None:
+    def __init__(self, transitions: Transitions, norm: Tensor | None = None) -> None:
         self.transitions = transitions
-        self.norm = transitions.norm
+        self.norm = transitions.norm if norm is None else norm
         size = transitions.num_states
         step = max(1, CHUNK_ELEMENTS // size)
         self.chunks = [slice(i, min(i + step, size)) for i in range(0, size, step)]
@@ -130,9 +141,9 @@ class Move:
 class _DenseLogSum(torch.autograd.Function):
     """log p of a batch; the backward pass gives expected counts.
 
-    With source_t(i) = p(z_{t-1} = i | x_<t) and target_t(j) = p(x_t … x_T | z_t = j) / p(x_t … | x_<t)
-    the expected transitions are N_ij = p(j | i) Σ_t source_t(i) target_t(j): one large product over
-    all positions at the end.
+    With source_t(i) = p(z_{t-1} = i | x_<t) and target_t(j) = p(x_t … x_T | z_t = j) divided by
+    p(x_t … x_T | x_<t), the expected transitions are N_ij = p(j | i) Σ_t source_t(i) target_t(j):
+    one large product over all positions at the end.
     """
 
     @staticmethod
@@ -145,20 +156,21 @@ class _DenseLogSum(torch.autograd.Function):
         norm: Tensor,
         *operands: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        move = Move(_rebuild(operands, norm))
+        move = Move(_rebuild(operands), norm)
         log_alpha, gained = _forward(move, start, emission, window, carry)
         ctx.window, ctx.carry, ctx.move = window, carry, move
-        ctx.save_for_backward(start, emission, log_alpha, gained)
+        ctx.save_for_backward(emission, log_alpha, gained)
         at_end = _last(log_alpha, window, carry)
         ctx.mark_non_differentiable(at_end)
         return gained.sum(1), at_end
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
-        start, emission, log_alpha, gained = ctx.saved_tensors
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
+        emission, log_alpha, gained = ctx.saved_tensors
         window, carry, move = ctx.window, ctx.carry, ctx.move
         size = log_alpha.shape[2]
-        log_beta = _backward(move, start, emission, window, carry)
+        log_beta = _backward(move, emission, window, carry)
         weight = torch.where(gained.sum(1) > -torch.inf, grad, 0.0)
         weight = weight.unsqueeze(1) * _inside(window)  # (B, T)
 
@@ -172,7 +184,8 @@ class _DenseLogSum(torch.autograd.Function):
         grad_start = (marginals * fresh.unsqueeze(2)).view(-1, size).sum(0)
 
         used = (weight != 0) & ~fresh  # positions entered through a transition
-        log_source = torch.cat([carry.log_alpha.unsqueeze(1), log_alpha[:, :-1]], dim=1)[used]
+        before = torch.cat([carry.log_alpha.unsqueeze(1), log_alpha], dim=1)[:, :-1]
+        log_source = before[used]
         log_target = (_emitted(emission, window) + log_beta)[used]
         log_target -= (finite_or_zero(gained) + scale)[used].unsqueeze(1)
         grad_operands = tuple(torch.zeros_like(x) for x in move.transitions.operands)
@@ -204,11 +217,9 @@ def _expected_moves(
         yield rows, counts
 
 
-def _rebuild(operands: tuple[Tensor, ...], norm: Tensor) -> Transitions:
+def _rebuild(operands: tuple[Tensor, ...]) -> Transitions:
     """The transitions again from tensors that autograd has unwrapped."""
-    made: Transitions = Table(*operands) if len(operands) == 1 else Factored(*operands)
-    made.__dict__["norm"] = norm
-    return made
+    return Table(*operands) if len(operands) == 1 else Factored(*operands)
 
 
 def _fresh(window: Sequences, carry: Carry) -> Tensor:
@@ -230,7 +241,10 @@ def _emitted(emission: Tensor, window: Sequences) -> Tensor:
 def _forward(
     move: Move, start: Tensor, emission: Tensor, window: Sequences, carry: Carry
 ) -> tuple[Tensor, Tensor]:
-    """log p(z_t | x_1 … x_t) (B, T, Z), and log p(x_t | x_<t) (B, T), zero in the padding."""
+    """log p(z_t | x_1 … x_t) (B, T, Z), and log p(x_t | x_<t) (B, T), zero in the padding.
+
+    From the first impossible token of a row on, the former is -inf.
+    """
     fresh = _fresh(window, carry)
     log_emission = _emitted(emission, window)
     current = carry.log_alpha
@@ -242,12 +256,14 @@ def _forward(
         gained[:, t] = joint.logsumexp(1)
         current = joint - finite_or_zero(gained[:, t]).unsqueeze(1)
         filtered[:, t] = current
+    gained[:, :1].masked_fill_(~carry.possible.unsqueeze(1), -torch.inf)
+    lost = (gained == -torch.inf).cumsum(1) > 0
+    if bool(lost.any()):
+        filtered.masked_fill_(lost.unsqueeze(2), -torch.inf)
     return filtered, gained.masked_fill(~_inside(window), 0.0)
 
 
-def _backward(
-    move: Move, start: Tensor, emission: Tensor, window: Sequences, carry: Carry
-) -> Tensor:
+def _backward(move: Move, emission: Tensor, window: Sequences, carry: Carry) -> Tensor:
     """log p(x_{t+1} … x_T | z_t) (B, T, Z), up to a factor per position."""
     fresh = _fresh(window, carry)
     log_emission = _emitted(emission, window)
@@ -282,8 +298,9 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
         scores = torch.where((t < part.lengths).unsqueeze(1), reached, scores)
     best, state = scores.max(1)
     path = torch.full_like(part.ids, -1)
+    possible = best > -torch.inf
     for t in reversed(range(time)):
-        inside = t < part.lengths
+        inside = (t < part.lengths) & possible
         path[:, t] = torch.where(inside, state, -1)
         previous = pointers[:, t].gather(1, state.unsqueeze(1)).squeeze(1).long()
         state = torch.where(inside, previous, state)
@@ -296,9 +313,10 @@ def _best_sources(move: Move, scores: Tensor) -> tuple[Tensor, Tensor]:
     source = torch.zeros(scores.shape, dtype=torch.long, device=scores.device)
     for rows in move.chunks:
         log_probs = move.log_probs(rows)
-        for b in range(len(scores)):
-            value, place = (log_probs + scores[b, rows].unsqueeze(1)).max(0)
-            better = value > best[b]
-            best[b] = torch.where(better, value, best[b])
-            source[b] = torch.where(better, place + rows.start, source[b])
+        together = max(1, CHUNK_ELEMENTS // log_probs.numel())
+        for part in (slice(b, b + together) for b in range(0, len(scores), together)):
+            value, place = (log_probs + scores[part, rows].unsqueeze(2)).max(1)
+            better = value > best[part]
+            best[part] = torch.where(better, value, best[part])
+            source[part] = torch.where(better, place + rows.start, source[part])
     return best, source

@@ -1,12 +1,15 @@
-"""What inference reads: ragged token sequences, and the state carried from one window to the next."""
+"""What inference reads: ragged token sequences, and the state carried between windows."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from bighmm.infer.numerics import finite_or_zero
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -36,7 +39,10 @@ class Sequences:
 
 @dataclass(frozen=True)
 class Carry:
-    """What is known after a prefix: its last token, and log p(state | prefix)."""
+    """What is known after a prefix: its last token, and log p(state | prefix).
+
+    After a prefix of probability zero log_alpha is -inf everywhere, and stays so.
+    """
 
     tokens: Tensor  # (B,) the last token, any token where there was none
     log_alpha: Tensor  # (B, K) over the states of that token, normalised
@@ -45,13 +51,18 @@ class Carry:
     @staticmethod
     def at_start(hmm: HMM, batch: int) -> Carry:
         """Before the first token."""
-        weights = torch.full((batch, hmm.support.alive), 1.0 / hmm.support.alive)
+        alive = hmm.support.alive
         device = hmm.start.device
         return Carry(
             torch.zeros(batch, dtype=torch.long, device=device),
-            weights.log().to(device, hmm.start.dtype),
+            hmm.start.new_full((batch, alive), -math.log(alive)),
             torch.ones(batch, dtype=torch.bool, device=device),
         )
+
+    @property
+    def possible(self) -> Tensor:
+        """Whether the prefix has a probability above zero (B,)."""
+        return self.log_alpha.amax(1) > -torch.inf
 
     def then(self, hmm: HMM, window: Sequences, log_alpha: Tensor) -> Carry:
         """After `window`, whose last filtered distributions are log_alpha (B, K) up to a factor."""
@@ -61,7 +72,7 @@ class Carry:
         place = (window.lengths - 1).clamp(min=0).unsqueeze(1)
         tokens = torch.where(empty, self.tokens, window.ids.gather(1, place).squeeze(1))
         fresh = torch.where(empty, self.fresh, ends_text(hmm, tokens))
-        normalised = log_alpha - log_alpha.logsumexp(1, keepdim=True)
+        normalised = log_alpha - finite_or_zero(log_alpha.logsumexp(1, keepdim=True))
         kept = torch.where(empty.unsqueeze(1), self.log_alpha, normalised)
         return Carry(tokens, kept, fresh)
 
@@ -88,12 +99,14 @@ def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
     batch, time = tokens.shape
     if lengths is None:
         lengths = torch.full((batch,), time, device=tokens.device)
-    lengths = torch.as_tensor(lengths, device=tokens.device).long()
-    if lengths.shape != (batch,) or bool(((lengths < 0) | (lengths > time)).any()):
+    lengths = torch.as_tensor(lengths, device=tokens.device)
+    fits = lengths.shape == (batch,) and not (batch and lengths.is_floating_point())
+    if not fits or bool(((lengths < 0) | (lengths > time)).any()):
         raise ValueError(
             f"lengths must be {batch} whole numbers from 0 to {time}, one per row of tokens, "
-            f"not {lengths.tolist()[:8]}"
+            f"not {lengths.reshape(-1).tolist()[:8]}"
         )
+    lengths = lengths.long()
     inside = torch.arange(time, device=tokens.device) < lengths.unsqueeze(1)
     vocabulary_size = hmm.support.vocabulary_size
     wrong = inside & ((tokens < 0) | (tokens >= vocabulary_size))

@@ -6,7 +6,6 @@ float64 log space on plain tables, one sequence at a time. Both read `hmm.tables
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -21,17 +20,18 @@ class Enumeration:
     """Every state path of one sequence with its joint probability p(x, z)."""
 
     def __init__(self, hmm: HMM, tokens: list[int]) -> None:
-        self.paths: dict[tuple[int, ...], float] = {}
+        self.paths: dict[tuple[int, ...], float] = {(): 1.0}
         self.hmm = hmm
         self.tokens = tokens
-        start, transition, emission = (t.double() for t in hmm.tables())
-        for path in itertools.product(range(len(start)), repeat=len(tokens)):
-            prob = 1.0
-            for t, (state, token) in enumerate(zip(path, tokens, strict=True)):
-                anew = t == 0 or _starts_anew(hmm, tokens[t - 1])
-                prob *= float(start[state] if anew else transition[path[t - 1], state])
-                prob *= float(emission[state, token])
-            self.paths[path] = prob
+        start, transition, emission = (t.double().tolist() for t in hmm.tables())
+        for t, token in enumerate(tokens):
+            anew = t == 0 or _starts_anew(hmm, tokens[t - 1])
+            longer = {}
+            for path, prob in self.paths.items():
+                moves = start if anew else transition[path[-1]]
+                for state, move in enumerate(moves):
+                    longer[*path, state] = prob * move * emission[state][token]
+            self.paths = longer
 
     @property
     def prob(self) -> float:
@@ -42,8 +42,8 @@ class Enumeration:
         result = torch.zeros(len(self.tokens), self.hmm.num_states, dtype=torch.float64)
         for path, prob in self.paths.items():
             for t, state in enumerate(path):
-                result[t, state] += prob / self.prob
-        return result
+                result[t, state] += prob
+        return result / self.prob
 
     def best(self) -> tuple[tuple[int, ...], float]:
         path = max(self.paths, key=lambda p: self.paths[p])

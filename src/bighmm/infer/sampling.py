@@ -89,7 +89,8 @@ class _TokenSampler:
         if temperature == 0:
             tokens = log_probs.argmax(1)
         else:
-            tokens = _draw(log_probs / temperature, generator)
+            below_best = log_probs - log_probs.amax(1, keepdim=True)
+            tokens = _draw(below_best / temperature, generator)
         window = Sequences(
             tokens.unsqueeze(1),
             torch.ones_like(tokens),

@@ -15,7 +15,7 @@ from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
 
 def both_sweeps(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log_alpha and log_beta, both (B, P, K), as `chain`'s sweeps give them."""
-    batch, steps, alive, _ = tiles.shape
+    batch, steps = tiles.shape[:2]
     if steps == 0:
         return first.unsqueeze(1), torch.zeros_like(first).unsqueeze(1)
     identity = torch.full_like(tiles[0, 0], -torch.inf).fill_diagonal_(0.0)

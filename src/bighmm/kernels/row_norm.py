@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 CHUNK_ELEMENTS = 2**22  # logits alive at once: 16 MiB in float32
 
@@ -45,7 +46,8 @@ class _RowNorm(torch.autograd.Function):
         return norm
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         leaving, entering, norm, mean_entering = ctx.saved_tensors
         grad_leaving = grad.unsqueeze(1) * mean_entering
         grad_entering = torch.zeros_like(entering)

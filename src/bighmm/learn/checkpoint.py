@@ -1,10 +1,10 @@
 """A training run on disk: what is needed to go on exactly where it was.
 
-    RUN/recipe.json            the resolved recipe and the corpus' fingerprint
-    RUN/log.jsonl              one line per logged step and check
-    RUN/model/                 the best model so far (HMMLM)
-    RUN/checkpoint/            parameters, optimiser, schedule, carried state, position
-    RUN/checkpoint.previous/   the one before
+RUN/recipe.json            the resolved recipe and the corpus' fingerprint
+RUN/log.jsonl              one line per logged step and check
+RUN/model/                 the best model so far (HMMLM)
+RUN/checkpoint/            parameters, optimiser, schedule, carried state, position
+RUN/checkpoint.previous/   the one before
 """
 
 from __future__ import annotations

@@ -41,7 +41,11 @@ class Scalar(nn.Module):
             transition = transition.index_select(0, kept).index_select(1, kept)
             cells = self._kept_cells(kept)
         return HMM(
-            start.log_softmax(0), Table(transition), normalise_cells(support, cells), support, self.end
+            start.log_softmax(0),
+            Table(transition),
+            normalise_cells(support, cells),
+            support,
+            self.end,
         )
 
     def _kept_cells(self, kept: Tensor) -> Tensor:

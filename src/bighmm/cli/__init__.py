@@ -1,0 +1,1 @@
+"""The command line. Each command is a dataclass of its arguments and a function that runs it."""

@@ -1,0 +1,63 @@
+"""What several commands share: parsing, opening a model, and the two kinds of output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from rich.console import Console
+
+from bighmm.files import existing_folder
+from bighmm.lm import HMMLM
+
+T = TypeVar("T")
+
+ModelPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+AsJson = Annotated[bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")]
+
+
+def parse(arguments: type[T], argv: list[str], command: str, default: T | None = None) -> T:
+    """The arguments of a command; wrong ones end the program with status 2."""
+    config = (
+        tyro.conf.OmitArgPrefixes,
+        tyro.conf.FlagCreatePairsOff,
+    )
+    return tyro.cli(arguments, args=argv, prog=f"bighmm {command}", default=default, config=config)
+
+
+def model_folder(path: Path) -> Path:
+    """The folder of a model, given it or the run that trained it."""
+    if not path.exists():
+        raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
+    inside = existing_folder(path / "model")
+    if inside is not None:
+        return inside
+    if (path / "recipe.json").exists():
+        raise ValueError(f"the run {path} has not saved a model yet; resume it first")
+    return path
+
+
+def open_model(path: Path) -> HMMLM:
+    return HMMLM.from_pretrained(model_folder(path))
+
+
+def print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def out() -> Console:
+    """Standard output, for people."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def err() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+def some_text(text: str, what: str) -> str:
+    if not text.strip():
+        raise ValueError(f"{what} is empty; give at least one word")
+    return text

@@ -1,0 +1,88 @@
+"""`bighmm data` and `bighmm cluster`: questions about a corpus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from rich.table import Table
+
+from bighmm import brown
+from bighmm.cli.common import AsJson, out, parse, print_json
+from bighmm.cli.progress import clustering_progress
+from bighmm.corpus import SPLITS, describe
+from bighmm.learn.setup import brown_clusters, open_data
+from bighmm.recipe import CorpusSettings
+
+
+@dataclass(frozen=True)
+class DataArguments:
+    """What is known about a corpus: counts, vocabulary, where it came from."""
+
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    as_json: AsJson = False
+
+
+def data_command(argv: list[str]) -> None:
+    arguments = parse(DataArguments, argv, "data")
+    known = describe(open_data(arguments.corpus))
+    if arguments.as_json:
+        print_json(known)
+        return
+    console = out()
+    console.print(f"[bold]{known['source']['name']}[/] ({known['source']['kind']})")
+    vocabulary = known["tokenizer"]
+    console.print(f"vocabulary: {vocabulary['size']:,} ({vocabulary['kind']})")
+    table = Table("", "tokens", "lines", "documents", "unknown", "longest line")
+    for name in SPLITS:
+        split = known["splits"][name]
+        numbers = (split[key] for key in ("tokens", "lines", "documents"))
+        unknown = f"{100 * split['unknown_rate']:.2f} %"
+        table.add_row(name, *(f"{n:,}" for n in numbers), unknown, f"{split['longest_line']:,}")
+    console.print(table)
+    words = (str(entry["token"]) for entry in known["most_frequent"])
+    console.print("most frequent: " + "  ".join(repr(word)[1:-1] for word in words), markup=False)
+    console.print(f"token files: {known['folder']}", markup=False)
+
+
+@dataclass(frozen=True)
+class ClusterArguments:
+    """Brown clusters of a corpus' training text."""
+
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    classes: Annotated[int, tyro.conf.arg(help="Number of classes.")] = 128
+    out: Annotated[
+        Path | None, tyro.conf.arg(help="Where to write the paths file: bits, word, count.")
+    ] = None
+    as_json: AsJson = False
+
+
+def cluster_command(argv: list[str]) -> None:
+    arguments = parse(ClusterArguments, argv, "cluster")
+    if arguments.out is not None and not arguments.out.parent.is_dir():
+        raise ValueError(f"there is no folder {arguments.out.parent} to write {arguments.out} to")
+    corpus = open_data(arguments.corpus)
+    with clustering_progress() as progress:
+        clusters = brown_clusters(corpus, arguments.classes, progress)
+    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
+    counts = np.bincount(corpus.split("train"), minlength=len(words))
+    if arguments.out is not None:
+        brown.write_paths(arguments.out, clusters, words, counts)
+    members = [np.flatnonzero(clusters.classes == c) for c in range(len(clusters.paths))]
+    members = [ids[np.argsort(-counts[ids], kind="stable")] for ids in members]
+    if arguments.as_json:
+        rows = [
+            {"path": path, "size": len(ids), "words": [words[i] for i in ids[:10]]}
+            for path, ids in zip(clusters.paths, members, strict=True)
+        ]
+        print_json({"information_nats": clusters.information, "classes": rows})
+        return
+    console = out()
+    table = Table("path", "words", "most frequent")
+    for path, ids in zip(clusters.paths, members, strict=True):
+        table.add_row(path, str(len(ids)), "  ".join(repr(words[i])[1:-1] for i in ids[:10]))
+    console.print(table)
+    console.print(f"average mutual information: {clusters.information:.4f} nats")

@@ -1,0 +1,85 @@
+"""`bighmm eval`: perplexity with its conventions."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from bighmm.cli.common import AsJson, ModelPath, model_folder, out, parse, print_json
+from bighmm.corpus import prepare
+from bighmm.evaluate import TOLERANCE, deviation_from_one, unigram_perplexity
+from bighmm.files import read_json
+from bighmm.lm import HMMLM
+
+
+@dataclass(frozen=True)
+class EvalArguments:
+    """Perplexity of a model; every token counts, with end marks and unknown words."""
+
+    model: ModelPath
+    data: Annotated[
+        str | None, tyro.conf.arg(help="A corpus; without it the one the run was trained on.")
+    ] = None
+    split: Annotated[Literal["train", "valid", "test"], tyro.conf.arg(help="Which part of it.")] = (
+        "test"
+    )
+    carry: Annotated[
+        bool, tyro.conf.arg(help="Carry the state over end marks instead of starting anew.")
+    ] = False
+    check_normalised: Annotated[
+        bool,
+        tyro.conf.arg(
+            help="Also check that the next-word probabilities of sampled contexts sum to one."
+        ),
+    ] = False
+    contexts: Annotated[int, tyro.conf.arg(help="How many contexts to check.")] = 32
+    device: Annotated[str, tyro.conf.arg(help="cpu or cuda.")] = "cpu"
+    as_json: AsJson = False
+
+
+def eval_command(argv: list[str]) -> None:
+    arguments = parse(EvalArguments, argv, "eval")
+    folder = model_folder(arguments.model)
+    lm = HMMLM.from_pretrained(folder).to(arguments.device)
+    corpus = prepare(arguments.data or _trained_on(arguments), tokenizer=folder)
+    convention = "carry" if arguments.carry else "reset"
+    found = lm.perplexity(corpus, split=arguments.split, convention=convention)
+    tokens = corpus.split(arguments.split)
+    result: dict[str, Any] = dataclasses.asdict(found)
+    result["unigram_perplexity"] = unigram_perplexity(
+        corpus.split("train"), tokens, corpus.tokenizer.size
+    )
+    if arguments.check_normalised:
+        deviation = deviation_from_one(lm.hmm(), tokens, arguments.contexts)
+        result["largest_deviation_from_one"] = deviation
+        if not deviation <= TOLERANCE:
+            raise ValueError(
+                f"the model {arguments.model} is not normalised: the probabilities of the next "
+                f"word sum to one only within {deviation:.2g}, which must be at most {TOLERANCE}"
+            )
+    if arguments.as_json:
+        print_json(result)
+        return
+    console = out()
+    console.print(
+        f"{arguments.split} perplexity [bold]{found.perplexity:.2f}[/] over {found.tokens:,} tokens "
+        f"(log-probability {found.log_prob:,.1f} nats)"
+    )
+    after = "the start distribution" if convention == "reset" else "the state carried on"
+    console.print(f"after an end mark: {after}; vocabulary {found.vocabulary[:12]}")
+    console.print(f"a unigram model has {result['unigram_perplexity']:.2f}")
+    if arguments.check_normalised:
+        console.print(
+            f"next-word probabilities sum to one within {deviation:.1e} "
+            f"in {arguments.contexts} contexts"
+        )
+
+
+def _trained_on(arguments: EvalArguments) -> str:
+    recipe = arguments.model / "recipe.json"
+    if not recipe.exists():
+        raise ValueError(f"{arguments.model} does not say what it was trained on; give --data")
+    return read_json(recipe)["recipe"]["corpus"]["data"]

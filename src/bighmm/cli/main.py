@@ -1,0 +1,55 @@
+"""`bighmm COMMAND …`: finds the command, and turns a user's mistake into one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+COMMANDS = {
+    "train": ("bighmm.cli.train", "train a model from a corpus, or go on with a run"),
+    "eval": ("bighmm.cli.evaluation", "perplexity of a model on a corpus"),
+    "score": ("bighmm.cli.questions", "log-probability of every line of standard input"),
+    "next": ("bighmm.cli.questions", "the most likely next words after a text"),
+    "sample": ("bighmm.cli.questions", "text drawn from a model"),
+    "tag": ("bighmm.cli.questions", "the most likely states of a text, and what they stand for"),
+    "cluster": ("bighmm.cli.corpora", "Brown clusters of a corpus"),
+    "data": ("bighmm.cli.corpora", "what is known about a corpus"),
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_usage())
+        sys.exit(0 if argv else 2)
+    if argv[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("bighmm"))
+        return
+    if argv[0] not in COMMANDS:
+        _fail(f"there is no command {argv[0]!r}; choose from {', '.join(COMMANDS)}")
+    module, _ = COMMANDS[argv[0]]
+    try:
+        getattr(importlib.import_module(module), f"{argv[0]}_command")(argv[1:])
+    except ValueError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; there is no one to tell
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        print("bighmm: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _usage() -> str:
+    lines = ["usage: bighmm COMMAND [options]", "", "commands:"]
+    lines += [f"  {name:8} {what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join([*lines, "", "bighmm COMMAND --help tells the options of one."])
+
+
+def _fail(sentence: str) -> None:
+    print(f"bighmm: {' '.join(sentence.split())}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,112 @@
+"""What a person sees while a run goes on: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from bighmm.cli.common import err
+from bighmm.evaluate import Evaluation
+from bighmm.learn.loop import StepReport
+
+SECONDS_BETWEEN_LINES = 15.0
+SMOOTHING = 0.98  # of the running loss
+
+
+@contextlib.contextmanager
+def clustering_progress() -> Iterator[Callable[[int, int], None]]:
+    """A progress(done, total) callback that draws a bar on a terminal."""
+    columns = (TextColumn("clustering"), BarColumn(), MofNCompleteColumn(), TextColumn("words"))
+    with Progress(*columns, TimeRemainingColumn(), console=err(), transient=True) as progress:
+        task = progress.add_task("clustering", total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield report
+
+
+class TrainingDisplay:
+    """Shows loss, perplexity, speed and the time left; an observer of `Training`."""
+
+    def __init__(self) -> None:
+        self.console = err()
+        self.live = self.console.is_terminal
+        self.loss = math.nan
+        self.last_line = time.monotonic()
+        self.began: tuple[float, int] | None = None
+        self.speed = 0.0
+        self.progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f}%"),
+            _Figures(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.live,
+        )
+        self.task = self.progress.add_task("training", total=None, figures="")
+
+    def __enter__(self) -> TrainingDisplay:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def stepped(self, report: StepReport) -> None:
+        blend = SMOOTHING if math.isfinite(self.loss) else 0.0
+        self.loss = blend * self.loss + (1 - blend) * report.loss if blend else report.loss
+        if self.began is None:
+            self.began = (report.seconds, report.tokens)
+        seconds, tokens = report.seconds - self.began[0], report.tokens - self.began[1]
+        self.speed = tokens / seconds if seconds > 0 else 0.0
+        figures = (
+            f"epoch {report.epoch:.2f}  loss {self.loss:.3f}  "
+            f"perplexity {math.exp(min(self.loss, 700)):.1f}  {self.speed:,.0f} tokens/s"
+        )
+        if self.live:
+            self.progress.update(
+                self.task, completed=report.step, total=report.total_steps, figures=figures
+            )
+        elif time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
+            self.last_line = time.monotonic()
+            left = self._seconds_left(report)
+            self.console.print(
+                f"step {report.step}/{report.total_steps}  {figures}  {left:.0f} s left"
+            )
+
+    def checked(self, report: StepReport, valid: Evaluation, best: bool) -> None:
+        self.console.print(
+            f"epoch {report.epoch:.2f}  validation perplexity {valid.perplexity:.2f}"
+            + ("  (best so far, saved)" if best else "")
+        )
+
+    def said(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False)
+
+    def _seconds_left(self, report: StepReport) -> float:
+        per_step = report.tokens / report.step
+        return (report.total_steps - report.step) * per_step / self.speed if self.speed else 0.0
+
+
+class _Figures(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["figures"])

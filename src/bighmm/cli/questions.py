@@ -1,0 +1,195 @@
+"""`bighmm score`, `next`, `sample` and `tag`: questions to a trained model."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+import tyro
+from rich.table import Table
+
+from bighmm.cli.common import AsJson, ModelPath, open_model, out, parse, print_json, some_text
+from bighmm.hmm import HMM
+from bighmm.lm import HMMLM
+
+LINES_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class ScoreArguments:
+    """Log-probability in nats of every line of standard input, with its end mark."""
+
+    model: ModelPath
+    as_json: AsJson = False
+
+
+def score_command(argv: list[str]) -> None:
+    arguments = parse(ScoreArguments, argv, "score")
+    lm = open_model(arguments.model)
+    try:
+        lines = sys.stdin.buffer.read().decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"standard input is not UTF-8 at byte {error.start}") from None
+    if not any(line.strip() for line in lines):
+        raise ValueError("standard input holds no text; give one text per line")
+    found: list[dict[str, Any]] = []
+    for i in range(0, len(lines), LINES_AT_ONCE):
+        part = lines[i : i + LINES_AT_ONCE]
+        ids = [torch.tensor(lm.encode(line + "\n")) for line in part]
+        lengths = torch.tensor([len(row) for row in ids])
+        tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        log_probs = lm.hmm().log_prob(tokens, lengths).tolist()
+        for line, log_prob, length in zip(part, log_probs, lengths.tolist(), strict=True):
+            perplexity = math.exp(min(-log_prob / length, 700))
+            found.append(
+                {"text": line, "log_prob": log_prob, "tokens": length, "perplexity": perplexity}
+            )
+    if arguments.as_json:
+        print_json({"lines": found})
+        return
+    for row in found:
+        print(f"{row['log_prob']:.4f}\t{row['tokens']}\t{row['text']}")
+
+
+@dataclass(frozen=True)
+class NextArguments:
+    """The most likely next words after a text, or at its beginning."""
+
+    model: ModelPath
+    prefix: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(help="The text so far.")] = (
+        None
+    )
+    n: Annotated[int, tyro.conf.arg(help="How many words.")] = 10
+    as_json: AsJson = False
+
+
+def next_command(argv: list[str]) -> None:
+    arguments = parse(NextArguments, argv, "next")
+    if arguments.prefix is not None:
+        some_text(arguments.prefix, "the prefix")
+    _at_least_one(arguments.n, "n")
+    lm = open_model(arguments.model)
+    ids = lm.encode(arguments.prefix or "")
+    log_probs = lm.hmm().next_token(torch.tensor([ids], dtype=torch.long))[0]
+    best = log_probs.topk(min(arguments.n, len(log_probs)))
+    words = [
+        {"word": lm.tokenizer.token(i), "prob": math.exp(p), "log_prob": p}
+        for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    if arguments.as_json:
+        print_json({"prefix": arguments.prefix or "", "next": words})
+        return
+    for row in words:
+        print(f"{row['prob']:.4f}\t{row['word']}")
+
+
+@dataclass(frozen=True)
+class SampleArguments:
+    """Text drawn from a model."""
+
+    model: ModelPath
+    n: Annotated[int, tyro.conf.arg(help="How many texts.")] = 3
+    prefix: Annotated[str | None, tyro.conf.arg(help="What every text begins with.")] = None
+    length: Annotated[
+        int | None, tyro.conf.arg(help="Exactly so many tokens; without it, up to the end mark.")
+    ] = None
+    temperature: Annotated[
+        float, tyro.conf.arg(help="Below 1 sharper, above 1 flatter, 0 always the likeliest word.")
+    ] = 1.0
+    seed: Annotated[int | None, tyro.conf.arg(help="The same seed, the same texts.")] = None
+    as_json: AsJson = False
+
+
+def sample_command(argv: list[str]) -> None:
+    arguments = parse(SampleArguments, argv, "sample")
+    if arguments.prefix is not None:
+        some_text(arguments.prefix, "the prefix")
+    texts = sample_texts(
+        open_model(arguments.model),
+        arguments.n,
+        arguments.prefix or "",
+        arguments.seed,
+        arguments.length,
+        arguments.temperature,
+    )
+    if arguments.as_json:
+        print_json({"prefix": arguments.prefix or "", "texts": texts})
+        return
+    for text in texts:
+        print(text)
+
+
+def sample_texts(
+    lm: HMMLM,
+    n: int,
+    prefix: str = "",
+    seed: int | None = None,
+    length: int | None = None,
+    temperature: float = 1.0,
+) -> list[str]:
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    before = lm.encode(prefix)
+    drawn = lm.hmm().sample(n, length, before, generator, temperature)
+    texts = []
+    for row in drawn.tolist():
+        if length is None and lm.tokenizer.end in row:
+            row = row[: row.index(lm.tokenizer.end)]
+        texts.append(lm.decode([*before, *row]).rstrip("\n"))
+    return texts
+
+
+@dataclass(frozen=True)
+class TagArguments:
+    """The most likely state of every word, and the words each state likes best."""
+
+    model: ModelPath
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(help="The text to tag.")]
+    words: Annotated[int, tyro.conf.arg(help="How many words to show for a state.")] = 6
+    as_json: AsJson = False
+
+
+def tag_command(argv: list[str]) -> None:
+    arguments = parse(TagArguments, argv, "tag")
+    some_text(arguments.text, "the text")
+    _at_least_one(arguments.words, "words")
+    lm = open_model(arguments.model)
+    hmm = lm.hmm()
+    ids = lm.encode(arguments.text)
+    tokens = torch.tensor([ids], dtype=torch.long)
+    best, smoothed = hmm.viterbi(tokens), hmm.posterior(tokens)
+    rows = []
+    for t, (token, state) in enumerate(zip(ids, best.states[0].tolist(), strict=True)):
+        sure = float(smoothed.marginals[0, t][smoothed.states[0, t] == state].sum())
+        likes = [lm.tokenizer.token(i) for i in _words_of(hmm, state, arguments.words)]
+        rows.append(
+            {"word": lm.tokenizer.token(token), "state": state, "posterior": sure, "words": likes}
+        )
+    if arguments.as_json:
+        print_json({"log_prob": float(best.log_prob[0]), "tokens": rows})
+        return
+    table = Table("word", "state", "p(state | text)", "the state's words")
+    for row in rows:
+        shown = "  ".join(repr(word)[1:-1] for word in row["words"])
+        table.add_row(repr(row["word"])[1:-1], str(row["state"]), f"{row['posterior']:.2f}", shown)
+    out().print(table)
+
+
+def _words_of(hmm: HMM, state: int, number: int) -> list[int]:
+    """The tokens a state emits most often, of those it can emit at all."""
+    log_probs = hmm.support.emission_rows(hmm.emission, torch.tensor([state]))[0]
+    best = log_probs.topk(min(number, len(log_probs)))
+    return [
+        i for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True) if p > -math.inf
+    ]
+
+
+def _at_least_one(number: int, name: str) -> None:
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")

@@ -1,0 +1,262 @@
+"""`bighmm train`: from a recipe to a model, with everything saved on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from rich.table import Table
+
+from bighmm import params
+from bighmm.cli.common import err, out, parse, print_json
+from bighmm.cli.progress import TrainingDisplay, clustering_progress
+from bighmm.cli.questions import sample_texts
+from bighmm.corpus import Corpus
+from bighmm.evaluate import unigram_perplexity
+from bighmm.files import existing_folder, read_json, write_json
+from bighmm.learn.loop import Stopped, Training
+from bighmm.learn.setup import new_model, open_data
+from bighmm.learn.tensorboard import with_tensorboard
+from bighmm.lm import HMMLM
+from bighmm.recipe import (
+    CorpusSettings,
+    ModelSettings,
+    Recipe,
+    TrainingSettings,
+    differences,
+    from_dict,
+    read_recipe,
+)
+
+
+@dataclass(frozen=True)
+class RunArguments:
+    recipe: Annotated[Path | None, tyro.conf.arg(help="A TOML file of settings.")] = None
+    out: Annotated[
+        Path | None, tyro.conf.arg(help="The run's folder; without it, a new one in runs/.")
+    ] = None
+    resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
+    tensorboard: Annotated[bool, tyro.conf.arg(help="Also write TensorBoard files.")] = False
+    as_json: Annotated[
+        bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")
+    ] = False
+
+
+def train_command(argv: list[str]) -> None:
+    recipe, arguments = _arguments(argv)
+    run = arguments.out if arguments.out is not None else _new_folder(recipe)
+    resuming = _check_folder(run, arguments.resume)
+    device = _device(recipe.training.device)
+    console = err()
+
+    corpus = open_data(recipe.corpus)
+    train = corpus.split("train")
+    console.print(
+        f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words",
+        markup=False,
+    )
+    if resuming:
+        _check_same_run(run, recipe, corpus)
+    with clustering_progress() as progress:
+        lm = new_model(recipe, corpus, progress).to(device)
+    if not resuming:
+        run.mkdir(parents=True, exist_ok=True)
+        described = {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint}
+        write_json(run / "recipe.json", described)
+    count = sum(p.numel() for p in lm.params.parameters())
+    console.print(f"{recipe.model.states:,} states, {count:,} parameters, {device}; run: {run}")
+
+    with TrainingDisplay() as display:
+        observer = with_tensorboard(display, run) if arguments.tensorboard else display
+        training = Training(recipe, corpus, lm, run, observer)
+        if resuming and existing_folder(run / "checkpoint") is not None:
+            training.resume()
+            display.said(f"resumed at step {training.step} of {training.total_steps}")
+        with _stop_signals(display.said) as should_stop:
+            try:
+                training.run(should_stop)
+            except Stopped:
+                _say_how_to_resume(run, training.step)
+    result = _finish(run, recipe, corpus, training)
+    if arguments.as_json:
+        print_json(result)
+    else:
+        _show(run, result)
+
+
+def _arguments(argv: list[str]) -> tuple[Recipe, RunArguments]:
+    """Flags over the recipe's file over the defaults; a run to resume stands for its own recipe."""
+    start = _starting_point(argv)
+    kind = _flag(argv, "--parameters") or start.model.parameters
+    options = params.find(kind).options
+    default_options = start.parameters if isinstance(start.parameters, options) else options()
+    everything = dataclasses.make_dataclass(
+        "TrainArguments",
+        [
+            ("run", RunArguments, field(default_factory=RunArguments)),
+            ("corpus", CorpusSettings, field(default=start.corpus)),
+            ("model", ModelSettings, field(default=start.model)),
+            ("parameters", options, field(default=default_options)),
+            ("training", TrainingSettings, field(default=start.training)),
+        ],
+        frozen=True,
+    )
+    everything.__doc__ = "Train a hidden Markov language model."
+    found: Any = parse(everything, argv, "train")
+    recipe = Recipe(found.corpus, found.model, found.parameters, found.training)
+    return recipe, found.run
+
+
+def _starting_point(argv: list[str]) -> Recipe:
+    if file := _flag(argv, "--recipe"):
+        return read_recipe(Path(file))
+    folder = _flag(argv, "--out")
+    if "--resume" in argv and folder and (Path(folder) / "recipe.json").exists():
+        saved = Path(folder) / "recipe.json"
+        return from_dict(read_json(saved)["recipe"], str(saved))
+    return Recipe()
+
+
+def _flag(argv: list[str], name: str) -> str | None:
+    """The value of a flag that decides what the other flags are."""
+    for i, word in enumerate(argv):
+        if word == name and i + 1 < len(argv):
+            return argv[i + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _new_folder(recipe: Recipe) -> Path:
+    name = f"{Path(recipe.corpus.data).name or 'corpus'}-{recipe.model.states}"
+    folder, number = Path("runs") / name, 2
+    while folder.exists():
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+def _check_folder(run: Path, resume: bool) -> bool:
+    """Whether there is a run to go on with; ValueError where the folder and the wish differ."""
+    if resume:
+        if not (run / "recipe.json").exists():
+            raise ValueError(f"{run} holds no run to resume; leave out --resume to start one")
+        return True
+    if run.exists() and (not run.is_dir() or any(run.iterdir())):
+        raise ValueError(
+            f"{run} already holds a run or other files; choose another --out, or add --resume"
+        )
+    return False
+
+
+def _check_same_run(run: Path, recipe: Recipe, corpus: Corpus) -> None:
+    saved = read_json(run / "recipe.json")
+    changed = differences(from_dict(saved["recipe"], str(run / "recipe.json")), recipe)
+    if changed:
+        raise ValueError(
+            f"the run {run} was started with another configuration: {', '.join(changed)}; "
+            "resume it with the same, or start a new run with another --out"
+        )
+    if saved["corpus"] != corpus.fingerprint:
+        raise ValueError(
+            f"the run {run} was started on another corpus than {recipe.corpus.data} is now; "
+            "resume it with the same text, or start a new run with another --out"
+        )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"there is no device {name!r}; use cpu, cuda or auto") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("there is no GPU that torch can use here; use --device cpu")
+    return device
+
+
+@contextmanager
+def _stop_signals(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C (or SIGTERM) asks the run to save and stop, a second one insists."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        say("stopping after this step; once more to stop without saving")
+
+    before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say_how_to_resume(run: Path, step: int) -> None:
+    print(
+        f"bighmm: stopped at step {step}; go on with: bighmm train --resume --out {run}",
+        file=sys.stderr,
+    )
+    sys.exit(130)
+
+
+def _finish(run: Path, recipe: Recipe, corpus: Corpus, training: Training) -> dict[str, Any]:
+    """Evaluate the best model on held-out text and write it all to RUN/result.json."""
+    folder = existing_folder(run / "model")
+    assert folder is not None, "a finished run has saved its best model"
+    lm = HMMLM.from_pretrained(folder).to(_device(recipe.training.device))
+    figures = {}
+    for split in ("valid", "test"):
+        found = dataclasses.asdict(lm.perplexity(corpus, split=split))
+        found["unigram_perplexity"] = unigram_perplexity(
+            corpus.split("train"), corpus.split(split), corpus.tokenizer.size
+        )
+        figures[split] = found
+    result = {
+        "run": str(run),
+        "recipe": recipe.to_dict(),
+        "parameters": sum(p.numel() for p in lm.params.parameters()),
+        "steps": training.step,
+        "seconds": round(training.seconds, 2),
+        "device": str(training.device),
+        **figures,
+        "samples": sample_texts(lm.to("cpu"), 3, seed=recipe.training.seed),
+    }
+    write_json(run / "result.json", result)
+    return result
+
+
+def _show(run: Path, result: dict[str, Any]) -> None:
+    console = out()
+    table = Table("held-out text", "perplexity", "unigram", "tokens")
+    for split in ("valid", "test"):
+        found = result[split]
+        table.add_row(
+            split,
+            f"{found['perplexity']:.2f}",
+            f"{found['unigram_perplexity']:.2f}",
+            f"{found['tokens']:,}",
+        )
+    console.print(table)
+    console.print("Three sentences it wrote:")
+    for text in result["samples"]:
+        console.print(f"  {text}", markup=False)
+    console.print("\nTry next:")
+    for command in (
+        f"bighmm eval {run} --check-normalised",
+        f'bighmm next {run} "the name of the"',
+        f"bighmm sample {run} --n 5",
+        f'bighmm tag {run} "the name of the file"',
+        f'echo "the name of the file" | bighmm score {run}',
+    ):
+        console.print(f"  {command}", markup=False)
