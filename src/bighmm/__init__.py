@@ -1,5 +1,6 @@
 """Hidden Markov language models with very many states."""
 
 from bighmm.hmm import HMM, BestPath, Posterior
+from bighmm.lm import HMMLM
 
-__all__ = ["HMM", "BestPath", "Posterior"]
+__all__ = ["HMM", "HMMLM", "BestPath", "Posterior"]

@@ -7,6 +7,7 @@ articles) are reshuffled every epoch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Protocol
@@ -61,7 +62,8 @@ class Streams:
     ) -> None:
         self.tokens, self.documents = tokens, documents
         self.rows, self.window, self.seed = min(batch, len(tokens)), window, seed
-        self.steps_per_epoch = -(-(-(-len(tokens) // self.rows)) // window)
+        per_row = math.ceil(len(tokens) / self.rows)
+        self.steps_per_epoch = math.ceil(per_row / window)
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)

@@ -19,7 +19,7 @@ import torch
 from huggingface_hub import ModelHubMixin, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from bighmm import params
 from bighmm.evaluate import Convention, Evaluation, evaluate
@@ -54,7 +54,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 f"{tokenizer.size}; both must come from the same vocabulary"
             )
         self.kind, self.options, self.tokenizer = kind, options, tokenizer
-        self.params: nn.Module = params.build(kind, options, support, tokenizer.end, seed)
+        self.params = params.build(kind, options, support, tokenizer.end, seed)
         self._hmm: HMM | None = None
 
     def encode(self, text: str) -> list[int]:
@@ -108,7 +108,9 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return evaluate(self.hmm(), tokens, vocabulary=mine, convention=convention, split=name)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, **options: Any) -> HMMLM:
+    def from_pretrained(  # type: ignore[override]  # the hub's options are passed through
+        cls, folder: str | Path, **options: Any
+    ) -> HMMLM:
         """A model from a local folder, or from the hub by its name there.
 
         Raises ValueError with one sentence if a file is missing or damaged.

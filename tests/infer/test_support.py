@@ -130,11 +130,16 @@ class TestPartition:
         block_of = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
         return Partition(block_of[torch.randperm(len(block_of), generator=generator)], len(sizes))
 
-    def test_buckets_cover_every_token_once(self):
+    def test_groups_cover_every_token_once(self):
         partition = self.ragged_partition()
         seen = []
-        for blocks, tokens in partition.buckets:
-            assert len(blocks) == len(tokens)
+        layout = partition.layout
+        sizes = [blocks * width for blocks, width in layout.shapes]
+        groups = layout.blocks.split([blocks for blocks, _ in layout.shapes])
+        for shape, blocks, laid in zip(
+            layout.shapes, groups, layout.tokens.split(sizes), strict=True
+        ):
+            tokens = laid.view(shape)
             for block, row in zip(blocks.tolist(), tokens, strict=True):
                 inside = row[row >= 0]
                 assert (partition.block_of[inside] == block).all()
@@ -142,13 +147,12 @@ class TestPartition:
             smallest = int((tokens >= 0).sum(1).min())
             assert tokens.shape[1] <= max(8, 1.5 * smallest)
         assert sorted(seen) == list(range(len(partition.block_of)))
-        blocks = torch.cat([blocks for blocks, _ in partition.buckets])
-        assert sorted(blocks.tolist()) == list(range(partition.num_blocks))
+        assert sorted(layout.blocks.tolist()) == list(range(partition.num_blocks))
 
-    def test_cell_rows_find_every_token(self):
+    def test_rows_find_every_token(self):
         partition = self.ragged_partition()
-        laid = torch.cat([tokens.reshape(-1) for _, tokens in partition.buckets])
-        assert torch.equal(laid[partition.cell_rows], torch.arange(len(partition.block_of)))
+        found = partition.layout.tokens[partition.layout.row_of]
+        assert torch.equal(found, torch.arange(len(partition.block_of)))
 
     def test_errors(self):
         with pytest.raises(ValueError, match="every block a token"):

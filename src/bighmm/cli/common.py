@@ -19,13 +19,10 @@ ModelPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")
 AsJson = Annotated[bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")]
 
 
-def parse(arguments: type[T], argv: list[str], command: str, default: T | None = None) -> T:
+def parse(arguments: type[T], argv: list[str], command: str) -> T:
     """The arguments of a command; wrong ones end the program with status 2."""
-    config = (
-        tyro.conf.OmitArgPrefixes,
-        tyro.conf.FlagCreatePairsOff,
-    )
-    return tyro.cli(arguments, args=argv, prog=f"bighmm {command}", default=default, config=config)
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+    return tyro.cli(arguments, args=argv, prog=f"bighmm {command}", config=config)
 
 
 def model_folder(path: Path) -> Path:

@@ -10,7 +10,7 @@ import tyro
 
 from bighmm.cli.common import AsJson, ModelPath, model_folder, out, parse, print_json
 from bighmm.corpus import prepare
-from bighmm.evaluate import TOLERANCE, deviation_from_one, unigram_perplexity
+from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
 from bighmm.files import read_json
 from bighmm.lm import HMMLM
 
@@ -45,7 +45,7 @@ def eval_command(argv: list[str]) -> None:
     folder = model_folder(arguments.model)
     lm = HMMLM.from_pretrained(folder).to(arguments.device)
     corpus = prepare(arguments.data or _trained_on(arguments), tokenizer=folder)
-    convention = "carry" if arguments.carry else "reset"
+    convention: Convention = "carry" if arguments.carry else "reset"
     found = lm.perplexity(corpus, split=arguments.split, convention=convention)
     tokens = corpus.split(arguments.split)
     result: dict[str, Any] = dataclasses.asdict(found)
@@ -65,8 +65,8 @@ def eval_command(argv: list[str]) -> None:
         return
     console = out()
     console.print(
-        f"{arguments.split} perplexity [bold]{found.perplexity:.2f}[/] over {found.tokens:,} tokens "
-        f"(log-probability {found.log_prob:,.1f} nats)"
+        f"{arguments.split} perplexity [bold]{found.perplexity:.2f}[/] over {found.tokens:,} "
+        f"tokens (log-probability {found.log_prob:,.1f} nats)"
     )
     after = "the start distribution" if convention == "reset" else "the state carried on"
     console.print(f"after an end mark: {after}; vocabulary {found.vocabulary[:12]}")

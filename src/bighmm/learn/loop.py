@@ -100,6 +100,8 @@ class Training:
         Raises `Diverged` on a loss that is not finite, with the last good checkpoint in place,
         and `Stopped` once `should_stop` says so, after saving.
         """
+        if self.step == 0:
+            self.log.cut(0)  # left by a run that was stopped before its first checkpoint
         saved = time.monotonic()
         while self.step < self.total_steps:
             began = time.monotonic()

@@ -1,7 +1,7 @@
 """Modules that make an HMM.
 
 A parameterisation is one file in this folder. It has a dataclass of its options and a
-`torch.nn.Module` whose `forward(kept)` returns an `HMM` over the states `kept`, or over all of
+`Parameterisation` whose `forward(kept)` returns an `HMM` over the states `kept`, or over all of
 them, and announces itself with `@register`. Files here are found by themselves.
 """
 
@@ -12,30 +12,44 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from bighmm.hmm import HMM
 from bighmm.support import Support
 
-Make = Callable[[Any, Support, int | None], nn.Module]
+
+class Parameterisation(nn.Module):
+    """A module that makes an HMM; built from its options, a support and the end mark's id."""
+
+    support: Support
+    end: int | None
+
+    def forward(self, kept: Tensor | None = None) -> HMM:
+        """The HMM over the states `kept` (Z',), or all; everything is normalised over them."""
+        raise NotImplementedError
+
+
+Make = Callable[[Any, Support, int | None], Parameterisation]
+MakeT = TypeVar("MakeT", bound=Make)
 
 
 @dataclass(frozen=True)
 class Kind:
     name: str
     options: type  # a dataclass of the settings
-    make: Make  # (options, support, end mark) -> a module whose forward(kept) makes an HMM
+    make: Make  # (options, support, end mark) -> the module
 
 
 _KINDS: dict[str, Kind] = {}
 
 
-def register(name: str, options: type) -> Callable[[Make], Make]:
+def register(name: str, options: type) -> Callable[[MakeT], MakeT]:
     """Announce a parameterisation under `name`, with the dataclass of its options."""
 
-    def add(make: Make) -> Make:
+    def add(make: MakeT) -> MakeT:
         _KINDS[name] = Kind(name, options, make)
         return make
 
@@ -58,7 +72,7 @@ def find(name: str) -> Kind:
 
 def build(
     name: str, options: Any, support: Support, end: int | None, seed: int | None = None
-) -> nn.Module:
+) -> Parameterisation:
     """A parameterisation with fresh random parameters, the same for the same seed."""
     with torch.random.fork_rng():
         if seed is not None:

@@ -78,7 +78,7 @@ class _Cells(torch.autograd.Function):
         return cells
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         words, emit, states = ctx.saved_tensors
         grad_words, grad_emit = torch.empty_like(words), torch.zeros_like(emit)
         for part in _chunks(words, states):

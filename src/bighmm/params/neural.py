@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.hmm import HMM
-from bighmm.params import register
+from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import factored_emission
 from bighmm.support import Blocked, Support
 from bighmm.transitions import Factored
@@ -34,7 +34,7 @@ class NeuralOptions:
     """What a state is entered by: its raw embedding, or a network of it."""
     embeddings: Literal["independent", "factored"] = "independent"
     """One embedding per state, or a block's half and a state's half composed by a network."""
-    init_scale: float = 0.2
+    init_scale: float = 0.1
     """Standard deviation of the initial embeddings."""
 
 
@@ -53,7 +53,7 @@ class Residual(nn.Module):
 
 
 @register("neural", NeuralOptions)
-class Neural(nn.Module):
+class Neural(Parameterisation):
     def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
         super().__init__()
         self.support, self.end = support, end
@@ -75,7 +75,6 @@ class Neural(nn.Module):
         self.word_bias = nn.Parameter(torch.zeros(support.vocabulary_size))
 
     def forward(self, kept: Tensor | None = None) -> HMM:
-        """The HMM over the states `kept` (Z',), or all; everything is normalised over them."""
         self.support = self.support.to(self.words.device)
         support = self.support if kept is None else self.support.restrict(kept)
         state = self.state(kept)

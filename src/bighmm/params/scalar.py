@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.hmm import HMM
-from bighmm.params import register
+from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import normalise_cells
 from bighmm.support import Blocked, Dense, Support
 from bighmm.transitions import Table
@@ -23,7 +23,7 @@ class ScalarOptions:
 
 
 @register("scalar", ScalarOptions)
-class Scalar(nn.Module):
+class Scalar(Parameterisation):
     def __init__(self, options: ScalarOptions, support: Support, end: int | None) -> None:
         super().__init__()
         self.support, self.end = support, end
@@ -34,19 +34,18 @@ class Scalar(nn.Module):
 
     def forward(self, kept: Tensor | None = None) -> HMM:
         self.support = self.support.to(self.start.device)
-        start, transition, cells, support = self.start, self.transition, self.emission, self.support
-        if kept is not None:
-            support = self.support.restrict(kept)
-            start = start.index_select(0, kept)
-            transition = transition.index_select(0, kept).index_select(1, kept)
-            cells = self._kept_cells(kept)
-        return HMM(
-            start.log_softmax(0),
-            Table(transition),
-            normalise_cells(support, cells),
-            support,
-            self.end,
+        if kept is None:
+            return self._hmm(self.support, self.start, self.transition, self.emission)
+        return self._hmm(
+            self.support.restrict(kept),
+            self.start.index_select(0, kept),
+            self.transition.index_select(0, kept).index_select(1, kept),
+            self._kept_cells(kept),
         )
+
+    def _hmm(self, support: Support, start: Tensor, transition: Tensor, cells: Tensor) -> HMM:
+        emission = normalise_cells(support, cells)
+        return HMM(start.log_softmax(0), Table(transition), emission, support, self.end)
 
     def _kept_cells(self, kept: Tensor) -> Tensor:
         if isinstance(self.support, Dense):
