@@ -3,6 +3,7 @@
 import itertools
 import json
 import lzma
+import os
 import subprocess
 import sys
 import textwrap
@@ -262,7 +263,7 @@ def test_manifest(tmp_path):
 def test_describe(tmp_path):
     shown = describe(prepare(ptb(tmp_path / "ptb")), most=2)
     assert json.loads(json.dumps(shown)) == shown
-    assert shown["most_frequent"] == [["<eos>", 3], ["a", 2]]
+    assert shown["most_frequent"] == [{"token": "<eos>", "count": 3}, {"token": "a", "count": 2}]
     assert shown["splits"]["train"]["longest_line"] == 3
     assert shown["splits"]["test"]["unknown_rate"] == 0.25
     assert shown["tokenizer"]["size"] == 5 and shown["source"]["kind"] == "ptb"
@@ -327,3 +328,13 @@ def test_fractions(tmp_path, fractions):
     (tmp_path / "a.txt").write_text("a\nb\nc\n")
     with pytest.raises(ValueError, match="valid_fraction is"):
         prepare(tmp_path / "a.txt", valid_fraction=fractions[0], test_fraction=fractions[1])
+
+
+def test_work_folders_of_killed_processes_are_removed(tmp_path, cache):
+    cache.mkdir(parents=True, exist_ok=True)
+    old, new = cache / ".text-abc.1", cache / ".text-abc.2"
+    for folder in (old, new):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    prepare(ptb(tmp_path / "ptb"))
+    assert not old.exists() and new.exists()
