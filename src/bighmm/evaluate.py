@@ -31,6 +31,7 @@ class Evaluation:
     split: str | None = None
 
 
+@torch.no_grad()
 def evaluate(
     hmm: HMM,
     tokens: np.ndarray,
@@ -44,9 +45,7 @@ def evaluate(
     "reset": after each end mark the state is drawn from the start distribution, so sentences are
     independent. "carry": the stream is one sequence. Without an end mark both are the same.
     """
-    tokens = np.asarray(tokens)
-    if tokens.ndim != 1 or len(tokens) == 0:
-        raise ValueError(f"perplexity needs at least one token, not shape {tokens.shape}")
+    tokens = _stream(tokens)
     if convention == "carry" or hmm.end is None:
         one_sequence = dataclasses.replace(hmm, reset=False)
         ids = torch.from_numpy(tokens.astype(np.int64)).unsqueeze(0)
@@ -63,7 +62,7 @@ def deviation_from_one(hmm: HMM, tokens: np.ndarray, contexts: int = 32, seed: i
 
     A context is the beginning of a sentence up to a random position, at least the empty one.
     """
-    tokens = np.asarray(tokens)
+    tokens = _stream(tokens)
     bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
     generator = np.random.Generator(np.random.PCG64(seed))
     worst = 0.0
@@ -85,8 +84,7 @@ def _sum_over_sentences(hmm: HMM, tokens: np.ndarray) -> float:
     for i in range(0, len(by_length), SENTENCES_AT_ONCE):
         rows = by_length[i : i + SENTENCES_AT_ONCE]
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
-        with torch.no_grad():
-            log_probs = hmm.log_prob(ids, torch.from_numpy(lengths[rows]))
+        log_probs = hmm.log_prob(ids, torch.from_numpy(lengths[rows]))
         total += float(log_probs.double().sum())
     return total
 
@@ -95,4 +93,11 @@ def unigram_perplexity(train: np.ndarray, tokens: np.ndarray, vocabulary_size: i
     """Perplexity of the word frequencies of `train`, one added to every count."""
     counts = np.bincount(np.asarray(train), minlength=vocabulary_size) + 1.0
     log_probs = np.log(counts / counts.sum())
-    return float(np.exp(-log_probs[np.asarray(tokens)].mean()))
+    return float(np.exp(-log_probs[_stream(tokens)].mean()))
+
+
+def _stream(tokens: np.ndarray) -> np.ndarray:
+    tokens = np.asarray(tokens)
+    if tokens.ndim != 1 or len(tokens) == 0:
+        raise ValueError(f"perplexity needs at least one token, not shape {tokens.shape}")
+    return tokens

@@ -32,8 +32,10 @@ def replace_folder(target: Path, fill: Callable[[Path], None], *, keep_previous:
         fresh.mkdir()
         fill(fresh)
         _flush(fresh)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(fresh, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(target)  # writing to a full disk does not say where
         raise
     if target.exists():
         if previous.exists():

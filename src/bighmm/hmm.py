@@ -22,7 +22,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.infer import engine, predict, sampling
+from bighmm.infer import counts, engine, predict, sampling
+from bighmm.infer.counts import Counts
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
 from bighmm.support import Dense, Support
 from bighmm.transitions import Table, Transitions
@@ -154,6 +155,14 @@ class HMM:
         """The most likely state path of each row."""
         best, path = engine(self).viterbi(self, read(self, tokens, lengths))
         return BestPath(path, best)
+
+    def expected_counts(self, tokens: Tensor, lengths: Tensor | None = None) -> Counts:
+        """How often each start, transition and emission is expected to be used in the rows.
+
+        This is the expectation step of Baum-Welch. The counts of transitions are a (Z, Z) tensor.
+        """
+        sequences = read(self, tokens, lengths)
+        return counts.expected_counts(self, sequences, self._cost_per_position)
 
     @torch.no_grad()
     def sample(

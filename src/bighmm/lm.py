@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"
+VOCABULARIES = ("vocab.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 
 
 class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
@@ -124,9 +125,10 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         described, tensors = _describe_support(support)
         tensors |= {name: t.detach().cpu() for name, t in self.params.state_dict().items()}
         write_tensors(save_directory / WEIGHTS, tensors)
+        for name in (*VOCABULARIES, BLOCKS):
+            (save_directory / name).unlink(missing_ok=True)  # another model may have been here
         self.tokenizer.save(save_directory)
-        names = {WEIGHTS} | {p.name for p in save_directory.iterdir() if "token" in p.name}
-        names |= {p.name for p in save_directory.iterdir() if p.name == "vocab.json"}
+        names = {WEIGHTS, *VOCABULARIES}
         if isinstance(support, Blocked):
             blocks = support.partition.block_of.tolist()
             write_json(save_directory / BLOCKS, {"block_of": blocks})
@@ -152,15 +154,21 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         config = read_json(folder / CONFIG)
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise ValueError(f"{folder / CONFIG} is not the configuration of a bighmm model")
+        if not isinstance(config.get("files"), dict):
+            raise ValueError(f"{folder / CONFIG} is damaged: it does not list the model's files")
         check_hashes(folder, config["files"])
         try:
             tensors = load_file(folder / WEIGHTS)
-        except SafetensorError as error:
+        except (OSError, SafetensorError) as error:
             raise ValueError(f"{folder / WEIGHTS} is damaged: {error}") from None
         tokenizer = load_tokenizer(folder)
-        support = _restore_support(config["support"], tensors, folder, tokenizer.size)
-        options = params.find(config["kind"]).options(**config["options"])
-        lm = cls(config["kind"], options, support, tokenizer)
+        try:
+            support = _restore_support(config["support"], tensors, folder, tokenizer.size)
+            options = params.find(config["kind"]).options(**config["options"])
+            lm = cls(config["kind"], options, support, tokenizer)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            raise ValueError(f"{folder / CONFIG} describes no model: {reason}") from None
         try:
             lm.params.load_state_dict(tensors)
         except RuntimeError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -115,16 +116,17 @@ def read_recipe(path: Path) -> Recipe:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"there is no recipe {path}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"the recipe {path} cannot be read: {error}") from None
     return from_dict(found, str(path))
 
 
 def from_dict(found: dict[str, Any], name: str) -> Recipe:
     """A recipe from nested dictionaries; `name` says in errors where they came from."""
+    known = (*SECTIONS, "parameters")
     for section in found:
-        if section not in (*SECTIONS, "parameters"):
-            raise ValueError(f"{name} has an unknown section [{section}]{_hint(section, SECTIONS)}")
+        if section not in known:
+            raise ValueError(f"{name} has an unknown section [{section}]{_hint(section, known)}")
     made = {key: _fill(cls, found.get(key, {}), f"{name} [{key}]") for key, cls in SECTIONS.items()}
     options = params.find(made["model"].parameters).options
     made["parameters"] = _fill(options, found.get("parameters", {}), f"{name} [parameters]")
@@ -199,10 +201,11 @@ def _check(recipe: Recipe) -> None:
         )
     if not 0 <= training.state_dropout < 1:
         raise ValueError(f"state_dropout must be in [0, 1), not {training.state_dropout}")
-    if training.epochs <= 0 or training.lr <= 0 or training.clip < 0:
+    positive = (training.epochs, training.lr, training.plateau_factor)
+    if not (all(0 < x < math.inf for x in positive) and training.clip >= 0):
         raise ValueError(
-            f"epochs and lr must be above 0 and clip not below, not {training.epochs}, "
-            f"{training.lr} and {training.clip}"
+            f"epochs, lr and plateau_factor must be finite and above 0 and clip not below, not "
+            f"{training.epochs}, {training.lr}, {training.plateau_factor} and {training.clip}"
         )
     if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
         raise ValueError(

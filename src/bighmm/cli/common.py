@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import torch
 import tyro
 from rich.console import Console
 
@@ -27,7 +28,7 @@ def parse(arguments: type[T], argv: list[str], command: str) -> T:
 
 def model_folder(path: Path) -> Path:
     """The folder of a model, given it or the run that trained it."""
-    if not path.exists():
+    if not path.is_dir():
         raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
     inside = existing_folder(path / "model")
     if inside is not None:
@@ -39,6 +40,21 @@ def model_folder(path: Path) -> Path:
 
 def open_model(path: Path) -> HMMLM:
     return HMMLM.from_pretrained(model_folder(path))
+
+
+def find_device(name: str) -> torch.device:
+    """cpu, cuda, or auto: a GPU if there is one. ValueError if it is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"there is no device {name!r}; use cpu, cuda or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"there is no GPU {name!r} that torch can use here; use --device cpu")
+    return device
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -58,3 +74,8 @@ def some_text(text: str, what: str) -> str:
     if not text.strip():
         raise ValueError(f"{what} is empty; give at least one word")
     return text
+
+
+def at_least_one(number: int, name: str) -> None:
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import numpy as np
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from bighmm import brown
@@ -33,7 +34,7 @@ def data_command(argv: list[str]) -> None:
         print_json(known)
         return
     console = out()
-    console.print(f"[bold]{known['source']['name']}[/] ({known['source']['kind']})")
+    console.print(f"[bold]{escape(known['source']['name'])}[/] ({known['source']['kind']})")
     vocabulary = known["tokenizer"]
     console.print(f"vocabulary: {vocabulary['size']:,} ({vocabulary['kind']})")
     table = Table("", "tokens", "lines", "documents", "unknown", "longest line")
@@ -64,6 +65,8 @@ def cluster_command(argv: list[str]) -> None:
     arguments = parse(ClusterArguments, argv, "cluster")
     if arguments.out is not None and not arguments.out.parent.is_dir():
         raise ValueError(f"there is no folder {arguments.out.parent} to write {arguments.out} to")
+    if arguments.out is not None and arguments.out.is_dir():
+        raise ValueError(f"{arguments.out} is a folder; --out must name a file")
     corpus = open_data(arguments.corpus)
     with clustering_progress() as progress:
         clusters = brown_clusters(corpus, arguments.classes, progress)
@@ -83,6 +86,7 @@ def cluster_command(argv: list[str]) -> None:
     console = out()
     table = Table("path", "words", "most frequent")
     for path, ids in zip(clusters.paths, members, strict=True):
-        table.add_row(path, str(len(ids)), "  ".join(repr(words[i])[1:-1] for i in ids[:10]))
+        shown = "  ".join(repr(words[i])[1:-1] for i in ids[:10])
+        table.add_row(path, str(len(ids)), escape(shown))
     console.print(table)
     console.print(f"average mutual information: {clusters.information:.4f} nats")

@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bighmm.cli.common import AsJson, ModelPath, model_folder, out, parse, print_json
+from bighmm.cli.common import (
+    AsJson,
+    ModelPath,
+    at_least_one,
+    find_device,
+    model_folder,
+    out,
+    parse,
+    print_json,
+)
 from bighmm.corpus import prepare
 from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
 from bighmm.files import read_json
@@ -36,14 +45,16 @@ class EvalArguments:
         ),
     ] = False
     contexts: Annotated[int, tyro.conf.arg(help="How many contexts to check.")] = 32
-    device: Annotated[str, tyro.conf.arg(help="cpu or cuda.")] = "cpu"
+    device: Annotated[str, tyro.conf.arg(help="cpu, cuda, or auto: a GPU if there is one.")] = "cpu"
     as_json: AsJson = False
 
 
 def eval_command(argv: list[str]) -> None:
     arguments = parse(EvalArguments, argv, "eval")
+    at_least_one(arguments.contexts, "contexts")
+    device = find_device(arguments.device)
     folder = model_folder(arguments.model)
-    lm = HMMLM.from_pretrained(folder).to(arguments.device)
+    lm = HMMLM.from_pretrained(folder).to(device)
     corpus = prepare(arguments.data or _trained_on(arguments), tokenizer=folder)
     convention: Convention = "carry" if arguments.carry else "reset"
     found = lm.perplexity(corpus, split=arguments.split, convention=convention)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 COMMANDS = {
@@ -32,10 +33,12 @@ def main(argv: list[str] | None = None) -> None:
     module, _ = COMMANDS[argv[0]]
     try:
         getattr(importlib.import_module(module), f"{argv[0]}_command")(argv[1:])
+        sys.stdout.flush()  # here and not on the way out, so that its failure is seen below
     except ValueError as error:
         _fail(str(error))
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; there is no one to tell
+        # The reader of our output has gone; there is no one to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}")

@@ -31,7 +31,9 @@ SMOOTHING = 0.98  # of the running loss
 def clustering_progress() -> Iterator[Callable[[int, int], None]]:
     """A progress(done, total) callback that draws a bar on a terminal."""
     columns = (TextColumn("clustering"), BarColumn(), MofNCompleteColumn(), TextColumn("words"))
-    with Progress(*columns, TimeRemainingColumn(), console=err(), transient=True) as progress:
+    console, left = err(), TimeRemainingColumn()
+    live = console.is_terminal
+    with Progress(*columns, left, console=console, transient=True, disable=not live) as progress:
         task = progress.add_task("clustering", total=None)
 
         def report(done: int, total: int) -> None:

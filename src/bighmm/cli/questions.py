@@ -9,9 +9,19 @@ from typing import Annotated, Any
 
 import torch
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
-from bighmm.cli.common import AsJson, ModelPath, open_model, out, parse, print_json, some_text
+from bighmm.cli.common import (
+    AsJson,
+    ModelPath,
+    at_least_one,
+    open_model,
+    out,
+    parse,
+    print_json,
+    some_text,
+)
 from bighmm.hmm import HMM
 from bighmm.lm import HMMLM
 
@@ -30,11 +40,13 @@ def score_command(argv: list[str]) -> None:
     arguments = parse(ScoreArguments, argv, "score")
     lm = open_model(arguments.model)
     try:
-        lines = sys.stdin.buffer.read().decode("utf-8").splitlines()
+        text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"standard input is not UTF-8 at byte {error.start}") from None
-    if not any(line.strip() for line in lines):
+    if not text.strip():
         raise ValueError("standard input holds no text; give one text per line")
+    # Not splitlines: a line may hold one of the rarer line separators of Unicode.
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     found: list[dict[str, Any]] = []
     for i in range(0, len(lines), LINES_AT_ONCE):
         part = lines[i : i + LINES_AT_ONCE]
@@ -70,7 +82,7 @@ def next_command(argv: list[str]) -> None:
     arguments = parse(NextArguments, argv, "next")
     if arguments.prefix is not None:
         some_text(arguments.prefix, "the prefix")
-    _at_least_one(arguments.n, "n")
+    at_least_one(arguments.n, "n")
     lm = open_model(arguments.model)
     ids = lm.encode(arguments.prefix or "")
     log_probs = lm.hmm().next_token(torch.tensor([ids], dtype=torch.long))[0]
@@ -158,7 +170,7 @@ class TagArguments:
 def tag_command(argv: list[str]) -> None:
     arguments = parse(TagArguments, argv, "tag")
     some_text(arguments.text, "the text")
-    _at_least_one(arguments.words, "words")
+    at_least_one(arguments.words, "words")
     lm = open_model(arguments.model)
     hmm = lm.hmm()
     ids = lm.encode(arguments.text)
@@ -177,7 +189,8 @@ def tag_command(argv: list[str]) -> None:
     table = Table("word", "state", "p(state | text)", "the state's words")
     for row in rows:
         shown = "  ".join(repr(word)[1:-1] for word in row["words"])
-        table.add_row(repr(row["word"])[1:-1], str(row["state"]), f"{row['posterior']:.2f}", shown)
+        word = escape(repr(row["word"])[1:-1])
+        table.add_row(word, str(row["state"]), f"{row['posterior']:.2f}", escape(shown))
     out().print(table)
 
 
@@ -188,8 +201,3 @@ def _words_of(hmm: HMM, state: int, number: int) -> list[int]:
     return [
         i for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True) if p > -math.inf
     ]
-
-
-def _at_least_one(number: int, name: str) -> None:
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}")

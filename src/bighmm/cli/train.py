@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 from rich.table import Table
 
 from bighmm import params
-from bighmm.cli.common import err, out, parse, print_json
+from bighmm.cli.common import err, find_device, out, parse, print_json
 from bighmm.cli.progress import TrainingDisplay, clustering_progress
 from bighmm.cli.questions import sample_texts
 from bighmm.corpus import Corpus
@@ -54,17 +53,17 @@ def train_command(argv: list[str]) -> None:
     recipe, arguments = _arguments(argv)
     run = arguments.out if arguments.out is not None else _new_folder(recipe)
     resuming = _check_folder(run, arguments.resume)
-    device = _device(recipe.training.device)
+    device = find_device(recipe.training.device)
     console = err()
 
     corpus = open_data(recipe.corpus)
+    if resuming:
+        _check_same_run(run, recipe, corpus)
     train = corpus.split("train")
     console.print(
         f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words",
         markup=False,
     )
-    if resuming:
-        _check_same_run(run, recipe, corpus)
     with clustering_progress() as progress:
         lm = new_model(recipe, corpus, progress).to(device)
     if not resuming:
@@ -72,7 +71,9 @@ def train_command(argv: list[str]) -> None:
         described = {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint}
         write_json(run / "recipe.json", described)
     count = sum(p.numel() for p in lm.params.parameters())
-    console.print(f"{recipe.model.states:,} states, {count:,} parameters, {device}; run: {run}")
+    console.print(
+        f"{recipe.model.states:,} states, {count:,} parameters, {device}; run: {run}", markup=False
+    )
 
     with TrainingDisplay() as display:
         observer = with_tensorboard(display, run) if arguments.tensorboard else display
@@ -171,18 +172,6 @@ def _check_same_run(run: Path, recipe: Recipe, corpus: Corpus) -> None:
         )
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"there is no device {name!r}; use cpu, cuda or auto") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("there is no GPU that torch can use here; use --device cpu")
-    return device
-
-
 @contextmanager
 def _stop_signals(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C (or SIGTERM) asks the run to save and stop, a second one insists."""
@@ -214,7 +203,7 @@ def _finish(run: Path, recipe: Recipe, corpus: Corpus, training: Training) -> di
     """Evaluate the best model on held-out text and write it all to RUN/result.json."""
     folder = existing_folder(run / "model")
     assert folder is not None, "a finished run has saved its best model"
-    lm = HMMLM.from_pretrained(folder).to(_device(recipe.training.device))
+    lm = HMMLM.from_pretrained(folder).to(find_device(recipe.training.device))
     figures = {}
     for split in ("valid", "test"):
         found = dataclasses.asdict(lm.perplexity(corpus, split=split))

@@ -39,14 +39,11 @@ class Carried:
         now = _in_whole_model(hmm, self.tokens, kept)
         log_alpha = whole.gather(1, torch.where(now >= 0, now, num_states))
         total = log_alpha.logsumexp(1, keepdim=True)
-        even = torch.where(now >= 0, 0.0, lost).to(log_alpha.dtype).log_softmax(1)
+        here = now >= 0
+        even = -here.sum(1, keepdim=True).to(log_alpha.dtype).log()
+        even = torch.where(here, even, lost)
         log_alpha = torch.where(total > lost, log_alpha - total, even)
         return Carry(self.tokens, log_alpha, self.fresh)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"tokens": self.tokens, "states": self.states, "log_alpha": self.log_alpha} | {
-            "fresh": self.fresh
-        }
 
 
 def _in_whole_model(hmm: HMM, tokens: Tensor, kept: Tensor | None) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from bighmm.batches import make_batches
 from bighmm.corpus import Corpus
 from bighmm.evaluate import Evaluation, evaluate
-from bighmm.files import replace_folder
+from bighmm.files import existing_folder, replace_folder
 from bighmm.infer.inputs import Carry, read
 from bighmm.learn.carried import Carried
 from bighmm.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -154,7 +154,8 @@ class Training:
         loss.backward()
         parameters = self.lm.params.parameters()
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.clip or math.inf)
-        self._require_finite(float(loss.detach()), float(norm))
+        self._require_finite(self.step + 1, "loss", float(loss.detach()))
+        self._require_finite(self.step + 1, "gradient's norm", float(norm))
         self.optimizer.step()
         self.lm.forget()
 
@@ -178,8 +179,7 @@ class Training:
             vocabulary=self.corpus.tokenizer.fingerprint(),
             split="valid",
         )
-        if not math.isfinite(valid.perplexity):
-            self._require_finite(valid.log_prob, 0.0)
+        self._require_finite(self.step, "validation perplexity", valid.perplexity)
         best = valid.perplexity < self.best
         if best:
             self.best = valid.perplexity
@@ -188,13 +188,14 @@ class Training:
         self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
         self.observer.checked(report, valid, best)
 
-    def _require_finite(self, loss: float, norm: float) -> None:
-        if math.isfinite(loss) and math.isfinite(norm):
+    def _require_finite(self, step: int, what: str, value: float) -> None:
+        if math.isfinite(value):
             return
-        what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+        saved = existing_folder(self.run_folder / "checkpoint")
         raise Diverged(
-            f"the run diverged at step {self.step + 1}: the {what}; the last good checkpoint is "
-            f"kept in {self.run_folder}, and a lower learning rate than {self.settings.lr} may help"
+            f"the run diverged at step {step}: the {what} is {value}; "
+            + ("nothing was saved yet" if saved is None else f"the last good checkpoint is {saved}")
+            + f", and a lower learning rate than {self.settings.lr} may help"
         )
 
     def _steps_with_checks(self) -> set[int]:
