@@ -69,8 +69,12 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         """The distributional parameters, computed once and cached (see `forget`)."""
         if self._hmm is None:
             with torch.no_grad():
-                self._hmm = self.params()
-                _ = self._hmm.transitions.norm
+                made = self.params()
+                # Transitions may be made of the parameters themselves, which ask for a gradient.
+                operands = (t.detach() for t in made.transitions.operands)
+                transitions = type(made.transitions)(*operands)
+                _ = transitions.norm
+                self._hmm = dataclasses.replace(made, transitions=transitions)
         return self._hmm
 
     def forget(self) -> None:

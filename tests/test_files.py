@@ -1,0 +1,185 @@
+"""Folders that are either whole or not there, whenever the process dies."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bighmm.files import (
+    check_hashes,
+    existing_folder,
+    hashes,
+    previous_folder,
+    read_json,
+    replace_folder,
+    write_json,
+    write_tensors,
+)
+
+
+def put(target, text, keep_previous=True):
+    replace_folder(
+        target, lambda folder: write_json(folder / "a.json", text), keep_previous=keep_previous
+    )
+
+
+def content(folder):
+    return None if folder is None else read_json(folder / "a.json")
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "run" / "checkpoint"
+
+
+def test_replaces_and_keeps_the_one_before(target):
+    assert existing_folder(target) is None and previous_folder(target) is None
+    put(target, "one")
+    assert content(existing_folder(target)) == "one" and previous_folder(target) is None
+    put(target, "two")
+    assert (content(target), content(previous_folder(target))) == ("two", "one")
+    put(target, "three")
+    assert (content(target), content(previous_folder(target))) == ("three", "two")
+    assert names(target.parent) == ["checkpoint", "checkpoint.previous"]
+
+
+def test_previous_is_not_kept_unless_asked(target):
+    put(target, "one", keep_previous=False)
+    put(target, "two", keep_previous=False)
+    assert content(target) == "two" and names(target.parent) == ["checkpoint"]
+
+
+def test_folder_is_new_not_merged(target):
+    replace_folder(target, lambda f: write_json(f / "old.json", 1), keep_previous=False)
+    put(target, "one")
+    assert names(target) == ["a.json"]
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_failed_fill_changes_nothing(target, error):
+    put(target, "one")
+    put(target, "two")
+
+    def fill(folder):
+        write_json(folder / "a.json", "half")
+        raise error
+
+    with pytest.raises(type(error)):
+        replace_folder(target, fill, keep_previous=True)
+    assert (content(target), content(previous_folder(target))) == ("two", "one")
+    assert names(target.parent) == ["checkpoint", "checkpoint.previous"]
+
+
+def test_failed_first_fill_leaves_nothing(target):
+    with pytest.raises(ZeroDivisionError):
+        replace_folder(target, lambda _: 1 // 0, keep_previous=True)
+    assert existing_folder(target) is None and names(target.parent) == []
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill_at_rename(monkeypatch, number):
+    """Let the process die just before its rename `number`."""
+    rename, calls = Path.rename, []
+
+    def dying(self, to):
+        calls.append(to)
+        if len(calls) == number:
+            raise Killed
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", dying)
+
+
+@pytest.mark.parametrize("keep_previous", [True, False])
+@pytest.mark.parametrize("number", [1, 2])
+def test_killed_at_a_rename(target, monkeypatch, number, keep_previous):
+    put(target, "one", keep_previous)
+    put(target, "two", keep_previous)
+    with monkeypatch.context() as patch:
+        kill_at_rename(patch, number)
+        with pytest.raises(Killed):
+            put(target, "three", keep_previous)
+    assert content(existing_folder(target)) == "two"
+    put(target, "four", keep_previous)
+    assert content(target) == "four"
+    assert content(previous_folder(target)) == ("two" if keep_previous else None)
+    assert not list(target.parent.glob(".*"))
+
+
+def test_killed_between_the_renames_by_hand(target):
+    put(target, "one")
+    target.rename(target.with_name("checkpoint.previous"))
+    fresh = target.with_name(".checkpoint.123.tmp")
+    fresh.mkdir()
+    write_json(fresh / "a.json", "two")
+    assert content(existing_folder(target)) == "one"
+    assert previous_folder(target) is None
+    with pytest.raises(OSError):
+        replace_folder(target, lambda f: (f / "no" / "such").write_text(""), keep_previous=True)
+    assert content(existing_folder(target)) == "one"
+    put(target, "three")
+    assert (content(target), content(previous_folder(target))) == ("three", "one")
+
+
+@pytest.mark.parametrize("process", [999_999_999, os.getpid()])
+def test_leftovers_of_dead_processes_are_removed(target, process):
+    leftover = target.with_name(f".checkpoint.{process}.tmp")
+    leftover.mkdir(parents=True)
+    (leftover / "half.json").write_text("{")
+    other = target.with_name(f".model.{process}.tmp")
+    other.mkdir()
+    put(target, "one")
+    assert names(target) == ["a.json"]
+    assert not leftover.exists() and other.exists()
+
+
+def test_json_round_trip(tmp_path):
+    value = {"words": ["naïve", "日本", '"'], "none": None, "half": 0.5}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+    assert "naïve" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+def test_read_json_errors(tmp_path):
+    with pytest.raises(ValueError, match=r"has no a\.json; it is not complete"):
+        read_json(tmp_path / "a.json")
+    for damaged in (b'{"a": 1', b"", b'"\xff"'):
+        (tmp_path / "a.json").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"a\.json is damaged") as error:
+            read_json(tmp_path / "a.json")
+        assert "\n" not in str(error.value)
+
+
+def test_hashes_tell_damage(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "b").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    expected = hashes(tmp_path)
+    assert expected == {
+        "a": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "b": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    }
+    (tmp_path / "c").write_bytes(b"one more does no harm")
+    check_hashes(tmp_path, expected)
+    (tmp_path / "a").write_bytes(b"abd")
+    with pytest.raises(ValueError, match=r"/a is damaged"):
+        check_hashes(tmp_path, expected)
+    (tmp_path / "a").unlink()
+    with pytest.raises(ValueError, match="has no a; it is not complete"):
+        check_hashes(tmp_path, expected)
+
+
+def test_tensors_need_not_be_contiguous(tmp_path):
+    table = torch.arange(6.0).view(2, 3)
+    write_tensors(tmp_path / "t", {"turned": table.T, "part": table[:, 1]})
+    found = load_file(tmp_path / "t")
+    assert torch.equal(found["turned"], table.T) and torch.equal(found["part"], table[:, 1])
