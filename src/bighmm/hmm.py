@@ -28,7 +28,7 @@ from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windo
 from bighmm.support import Dense, Support
 from bighmm.transitions import Table, Transitions
 
-Impl = Literal["auto", "loop", "tree"]
+Impl = Literal["auto", "torch", "triton", "loop", "tree"]
 
 
 class Posterior(NamedTuple):
@@ -199,7 +199,7 @@ class HMM:
 
     def advance(self, window: Sequences, carry: Carry, impl: Impl = "auto") -> tuple[Tensor, Carry]:
         """log p(window | prefix) (B,), differentiable, and the state after the window."""
-        return engine(self).advance(self, window, carry, "tree" if impl == "tree" else "loop")
+        return engine(self).advance(self, window, carry, impl)
 
     @torch.no_grad()
     def next_token_after(self, carry: Carry) -> Tensor:

@@ -14,6 +14,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bighmm import randomness
+
+PIECE = 64  # tokens of a block that are worked on together
+
 
 class Support(Protocol):
     """The relation 'state z may emit token x', with K states for every token."""
@@ -43,8 +47,11 @@ class Support(Protocol):
         """log p(x | z) (N, V) over the whole vocabulary for `states` (N,), from emission (V, K)."""
         ...
 
-    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
-        """Ids (Z',), sorted, of the states that survive state dropout at `rate`."""
+    def draw_kept(self, rate: float, key: Tensor) -> Tensor:
+        """Ids (Z',), sorted, of the states that survive state dropout at `rate`.
+
+        They are a function of `key` (see `randomness`) and are where it is.
+        """
         ...
 
     def restrict(self, kept: Tensor) -> Support:
@@ -75,8 +82,8 @@ class Dense:
     def emission_rows(self, emission: Tensor, states: Tensor) -> Tensor:
         return emission.index_select(1, states).T
 
-    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
-        return _draw_kept(1, self.num_states, rate, generator)
+    def draw_kept(self, rate: float, key: Tensor) -> Tensor:
+        return _draw_kept(1, self.num_states, rate, key)
 
     def restrict(self, kept: Tensor) -> Dense:
         return Dense(len(kept), self.vocabulary_size)
@@ -99,6 +106,14 @@ class Partition:
                 f"a partition into {self.num_blocks} blocks must give every block a token, "
                 f"but the block sizes are {sizes.tolist()[:8]}…"
             )
+
+    @cached_property
+    def by_block(self) -> ByBlock:
+        """The tokens of all blocks one after the other, without padding."""
+        sizes = torch.bincount(self.block_of, minlength=self.num_blocks)
+        tokens = torch.argsort(self.block_of, stable=True)
+        first = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+        return ByBlock(tokens.int(), first.int())
 
     @cached_property
     def layout(self) -> Layout:
@@ -125,6 +140,25 @@ class Partition:
         row_of[tokens[filled]] = torch.nonzero(filled).squeeze(1)
         blocks = torch.tensor(order, device=self.block_of.device)
         return Layout(tuple(shapes), blocks, tokens, row_of)
+
+
+@dataclass(frozen=True, eq=False)
+class ByBlock:
+    """The tokens of block m are tokens[first[m] : first[m + 1]]."""
+
+    tokens: Tensor  # (V,) int32
+    first: Tensor  # (M + 1,) int32
+
+    @cached_property
+    def pieces(self) -> Tensor:
+        """(block, first place in `tokens`) of pieces of at most PIECE tokens: (N, 2) int32."""
+        bounds = self.first.tolist()
+        found = [
+            (block, place)
+            for block in range(len(bounds) - 1)
+            for place in range(bounds[block], bounds[block + 1], PIECE)
+        ]
+        return torch.tensor(found, dtype=torch.int32, device=self.tokens.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +223,8 @@ class Blocked:
         others = self.partition.block_of.unsqueeze(0) != (states // self.alive).unsqueeze(1)
         return rows.masked_fill(others, -torch.inf)
 
-    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
-        return _draw_kept(self.partition.num_blocks, self.alive, rate, generator)
+    def draw_kept(self, rate: float, key: Tensor) -> Tensor:
+        return _draw_kept(self.partition.num_blocks, self.alive, rate, key)
 
     def restrict(self, kept: Tensor) -> Blocked:
         return Blocked(self.partition, len(kept) // self.partition.num_blocks)
@@ -272,8 +306,8 @@ class Free:
         rows = emission.new_full((len(states), self.vocabulary_size + 1), -torch.inf)
         return rows.scatter(1, tokens, values)[:, :-1]
 
-    def draw_kept(self, rate: float, generator: torch.Generator) -> Tensor:
-        return _draw_kept(1, self.num_states, rate, generator)
+    def draw_kept(self, rate: float, key: Tensor) -> Tensor:
+        return _draw_kept(1, self.num_states, rate, key)
 
     def restrict(self, kept: Tensor) -> Free:
         renumbered = torch.full((self.num_states + 1,), -1, device=kept.device)
@@ -284,12 +318,12 @@ class Free:
         return Free(self.table.to(device), self.num_states)
 
 
-def _draw_kept(groups: int, size: int, rate: float, generator: torch.Generator) -> Tensor:
+def _draw_kept(groups: int, size: int, rate: float, key: Tensor) -> Tensor:
     """In each of `groups` groups of `size` states the same number is kept, at least one."""
     if not 0 <= rate < 1:
         raise ValueError(f"the rate of state dropout must be at least 0 and below 1, not {rate}")
     keep = max(1, round((1 - rate) * size))
-    keys = torch.rand(groups, size, generator=generator, device=generator.device)
-    within = keys.argsort(dim=1)[:, :keep].sort(dim=1).values
+    order = randomness.noise(key, groups * size).view(groups, size)
+    within = order.argsort(dim=1)[:, :keep].sort(dim=1).values
     first = torch.arange(groups, device=within.device) * size
     return (first.unsqueeze(1) + within).view(-1)

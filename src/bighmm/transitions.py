@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bighmm.kernels import Impl
 from bighmm.kernels.row_norm import row_norm
 from bighmm.support import Support
 
@@ -89,6 +90,7 @@ class Factored:
 
     leaving: Tensor  # (Z, H)
     entering: Tensor  # (Z, H)
+    rounded: bool = False  # the values are those of bfloat16, so kernels may multiply them
 
     @property
     def num_states(self) -> int:
@@ -100,7 +102,11 @@ class Factored:
 
     @property
     def norm(self) -> Tensor:
-        return _kept_norm(self, lambda: row_norm(self.leaving, self.entering))
+        return _kept_norm(self, lambda: row_norm(self.leaving, self.entering, impl=self._impl))
+
+    @property
+    def _impl(self) -> Impl:
+        return "auto" if self.rounded and self.leaving.dtype == torch.float32 else "torch"
 
     def logits(self, rows: Tensor | slice) -> Tensor:
         chosen = (
@@ -119,7 +125,9 @@ class Factored:
         grads[1].addmm_(grad.T, self.leaving[rows])
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Factored:
-        return Factored(self.leaving.to(device, dtype), self.entering.to(device, dtype))
+        return Factored(
+            self.leaving.to(device, dtype), self.entering.to(device, dtype), self.rounded
+        )
 
 
 def _kept_norm(transitions: Transitions, compute: Callable[[], Tensor]) -> Tensor:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from bighmm import randomness
 from bighmm.hmm import HMM
 from bighmm.support import Blocked, Dense, Free, Partition
 from bighmm.transitions import Factored, Table
@@ -32,35 +33,38 @@ def test_states_gather_and_emission_rows_agree(kind):
 @pytest.mark.parametrize("rate", [0.0, 0.25, 0.5, 0.9, 0.999])
 def test_same_number_kept_in_every_block(rate):
     support = Blocked.of(torch.arange(10) % 5, 40)  # 8 states in each of 5 blocks
-    kept = support.draw_kept(rate, torch.Generator().manual_seed(0))
+    kept = support.draw_kept(rate, torch.tensor(0))
     counts = torch.bincount(kept // 8, minlength=5)
     assert (counts == max(1, round(8 * (1 - rate)))).all()
     assert torch.equal(kept, kept.unique())
-    assert torch.equal(kept, support.draw_kept(rate, torch.Generator().manual_seed(0)))
+    assert torch.equal(kept, support.draw_kept(rate, torch.tensor(0)))
     restricted = support.restrict(kept)
     assert restricted.alive == counts[0] and restricted.num_states == len(kept)
 
 
 def test_every_state_is_kept_equally_often():
     support = Blocked.of(torch.arange(4) % 2, 8)
-    generator = torch.Generator().manual_seed(0)
     counts = torch.zeros(8)
-    for _ in range(1000):
-        counts[support.draw_kept(0.5, generator)] += 1
+    pairs = torch.zeros(8, 8)
+    for step in range(1000):
+        kept = support.draw_kept(0.5, randomness.key(3, step))
+        counts[kept] += 1
+        pairs[kept[:, None], kept[None, :]] += 1
     assert (counts - 500).abs().max() < 80
+    assert (pairs[:4, 4:] - 250).abs().max() < 70  # blocks are independent of each other
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
 @pytest.mark.parametrize("kind", SUPPORTS)
 def test_wrong_rate(kind, rate):
     with pytest.raises(ValueError, match="state dropout"):
-        random_support(kind, 12, 7).draw_kept(rate, torch.Generator())
+        random_support(kind, 12, 7).draw_kept(rate, torch.tensor(0))
 
 
 @pytest.mark.parametrize("kind", SUPPORTS)
 def test_restrict_renumbers(kind):
     support = random_support(kind, 12, 7)
-    kept = support.draw_kept(0.5, torch.Generator().manual_seed(1))
+    kept = support.draw_kept(0.5, torch.tensor(1))
     restricted = support.restrict(kept)
     assert restricted.num_states == len(kept) == 6
     for token in range(7):
@@ -72,7 +76,7 @@ def test_restrict_renumbers(kind):
 @pytest.mark.parametrize("kind", [*KINDS, "free-table"])
 def test_restricted_model_is_still_a_distribution(kind):
     whole = random_hmm(kind, states=12, vocabulary=7, seed=8)
-    kept = whole.support.draw_kept(0.5, torch.Generator().manual_seed(8))
+    kept = whole.support.draw_kept(0.5, torch.tensor(8))
     support = whole.support.restrict(kept)
     operands = [t.index_select(0, kept) for t in whole.transitions.operands]
     if isinstance(whole.transitions, Table):

@@ -19,7 +19,7 @@ def blocks_of_sizes(sizes, alive=3):
 
 def restricted_free():
     support = Free.random(20, 12, 4, seed=0)
-    return support.restrict(support.draw_kept(0.5, torch.Generator().manual_seed(0)))
+    return support.restrict(support.draw_kept(0.5, torch.tensor(0)))
 
 
 SUPPORTS = {

@@ -12,19 +12,26 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bighmm.infer import chain
+from bighmm.infer import blocked_triton, chain
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, windows
 from bighmm.infer.numerics import finite_or_zero
+from bighmm.kernels import Impl, use_triton
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
 
 
-def advance(
-    hmm: HMM, window: Sequences, carry: Carry, method: chain.Method = "loop"
-) -> tuple[Tensor, Carry]:
-    """log p(window | what came before) (B,), differentiable, and the state after it."""
+def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tuple[Tensor, Carry]:
+    """log p(window | what came before) (B,), differentiable, and the state after it.
+
+    impl: "loop" and "tree" are the two torch forms, "torch" is the first of them.
+    """
+    torch_form = impl in ("torch", "loop", "tree")
+    kernels: Impl = "torch" if torch_form else "triton" if impl == "triton" else "auto"
+    if use_triton(hmm.start, kernels) and blocked_triton.fits(hmm):
+        return blocked_triton.advance(hmm, window, carry)
     first, tiles, positions = _potentials(hmm, window, carry)
+    method: chain.Method = "tree" if impl == "tree" else "loop"
     log_prob, log_alpha = chain.chain_log_sum(first, tiles, positions, method)
     return log_prob, carry.then(hmm, window, log_alpha.detach())
 

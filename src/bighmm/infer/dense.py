@@ -25,9 +25,7 @@ KEPT_ELEMENTS = 2**26  # up to 8,192 states the matrix is kept between steps: 25
 LARGEST_LOG = 60.0  # exp of this still leaves room for sums in float32
 
 
-def advance(
-    hmm: HMM, window: Sequences, carry: Carry, method: str = "loop"
-) -> tuple[Tensor, Carry]:
+def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tuple[Tensor, Carry]:
     """log p(window | what came before) (B,), differentiable, and the state after it."""
     log_prob, log_alpha = _DenseLogSum.apply(
         window, carry, hmm.start, hmm.emission, hmm.transitions.norm, *hmm.transitions.operands
@@ -219,7 +217,7 @@ def _expected_moves(
 
 def _rebuild(operands: tuple[Tensor, ...]) -> Transitions:
     """The transitions again from tensors that autograd has unwrapped."""
-    return Table(*operands) if len(operands) == 1 else Factored(*operands)
+    return Table(*operands) if len(operands) == 1 else Factored(operands[0], operands[1])
 
 
 def _fresh(window: Sequences, carry: Carry) -> Tensor:

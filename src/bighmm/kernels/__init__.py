@@ -1,5 +1,64 @@
-"""Operations that have, or will have, more than one implementation.
+"""Operations that have a plain-torch form and, for GPUs, a Triton form beside it.
 
-One file per operation. The plain-torch version is the definition; a device kernel stands next to
-it in the same file or folder and is tested against it.
+`impl` is "torch", "triton", or "auto": Triton where the tensors are on a GPU and Triton is there.
+Triton's interpreter (TRITON_INTERPRET=1) runs the same kernels on a CPU, for tests.
 """
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Impl = Literal["auto", "torch", "triton"]
+
+
+def use_triton(tensor: Tensor, impl: Impl = "auto") -> bool:
+    """Whether to take the Triton form; ValueError if it is asked for and cannot be had."""
+    if impl == "torch":
+        return False
+    possible = _triton_installed() and (tensor.is_cuda or _interpreting())
+    if impl == "triton" and not possible:
+        raise ValueError("impl='triton' needs a GPU and the package triton; use impl='auto'")
+    return possible and (impl == "triton" or tensor.is_cuda)
+
+
+def operand(x: Tensor) -> Tensor:
+    """What a kernel multiplies: bfloat16 on a GPU; the interpreter cannot, and takes x as it is."""
+    return x.bfloat16() if x.is_cuda else x
+
+
+def rounded(x: Tensor) -> Tensor:
+    """x with the values of bfloat16 and its own type; the gradient passes straight through.
+
+    Kernels multiply bfloat16 numbers. A distribution is only normalised if its normaliser and its
+    cells are made of the same numbers, so they are rounded once, here, before either is made.
+    """
+    return _Rounded.apply(x)
+
+
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.bfloat16().to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+@cache
+def _triton_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def _interpreting() -> bool:
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from bighmm import randomness
 from bighmm.batches import make_batches
 from bighmm.corpus import Corpus
 from bighmm.evaluate import Evaluation, evaluate
@@ -136,8 +137,8 @@ class Training:
         support = self.lm.params.support
         kept = None
         if self.settings.state_dropout > 0:
-            generator = torch.Generator().manual_seed(_mix(self.settings.seed, self.step))
-            kept = support.draw_kept(self.settings.state_dropout, generator).to(self.device)
+            key = randomness.key(self.settings.seed, self.step)
+            kept = support.draw_kept(self.settings.state_dropout, key).to(self.device)
         hmm = self.lm.params(kept)
         window = read(hmm, torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
         carry = Carry.at_start(hmm, len(window.ids))
@@ -270,8 +271,3 @@ def save_model(lm: HMMLM, run: Path) -> None:
         lm.save_pretrained(folder)
 
     replace_folder(run / "model", fill, keep_previous=False)
-
-
-def _mix(seed: int, step: int) -> int:
-    """A different generator seed for every pair, always the same for the same pair."""
-    return (seed * 1_000_003 + step * 7_919 + 17) % (2**63)

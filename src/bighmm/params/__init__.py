@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,19 @@ from torch import Tensor, nn
 from bighmm.hmm import HMM
 from bighmm.support import Support
 
+Operands = Literal["float32", "bfloat16"]
+
 
 class Parameterisation(nn.Module):
-    """A module that makes an HMM; built from its options, a support and the end mark's id."""
+    """A module that makes an HMM; built from its options, a support and the end mark's id.
+
+    With `operands` of bfloat16 the vectors whose inner products are logits are rounded to it, so
+    that kernels can multiply them; the model is then that of the rounded vectors.
+    """
 
     support: Support
     end: int | None
+    operands: Operands = "float32"
 
     def forward(self, kept: Tensor | None = None) -> HMM:
         """The HMM over the states `kept` (Z',), or all; everything is normalised over them."""

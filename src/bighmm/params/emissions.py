@@ -6,17 +6,26 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from bighmm.kernels import Impl, operand, use_triton
 from bighmm.support import Blocked, Dense, Support
 
 CHUNK_ELEMENTS = 2**22  # gathered numbers alive at once: 16 MiB in float32
 
 
-def factored_emission(support: Support, emit: Tensor, words: Tensor, bias: Tensor) -> Tensor:
-    """log p(x | z) (V, K) from logits emit_z · words_x + bias_x; emit (Z, H), words (V, H)."""
+def factored_emission(
+    support: Support, emit: Tensor, words: Tensor, bias: Tensor, impl: Impl = "torch"
+) -> Tensor:
+    """log p(x | z) (V, K) from logits emit_z · words_x + bias_x; emit (Z, H), words (V, H).
+
+    The Triton form multiplies in bfloat16: emit and words must have such values (`rounded`).
+    """
     if isinstance(support, Dense):
         return torch.addmm(bias.unsqueeze(1), words, emit.T).log_softmax(0)
     if isinstance(support, Blocked):
+        if use_triton(emit, impl):
+            return _BlockedTriton.apply(support, emit, words, bias)
         return _blocked(support, emit, words, bias)
     states = support.states(torch.arange(support.vocabulary_size, device=emit.device))
     cells = _Cells.apply(words, emit, states.clamp(min=0)) + bias.unsqueeze(1)
@@ -59,6 +68,28 @@ def _blocked(support: Blocked, emit: Tensor, words: Tensor, bias: Tensor) -> Ten
         )
         parts.append(logits.log_softmax(1).view(-1, support.alive))
     return torch.cat(parts).index_select(0, layout.row_of)
+
+
+class _BlockedTriton(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, support: Blocked, emit: Tensor, words: Tensor, bias: Tensor) -> Tensor:
+        from bighmm.kernels import blocked_emission_triton
+
+        ctx.partition = support.partition
+        emit, words = operand(emit.contiguous()), operand(words.contiguous())
+        table = blocked_emission_triton.forward(ctx.partition, emit, words, bias)
+        ctx.save_for_backward(emit, words, table)
+        return table
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        from bighmm.kernels import blocked_emission_triton
+
+        emit, words, table = ctx.saved_tensors
+        return None, *blocked_emission_triton.backward(
+            ctx.partition, emit, words, table, grad.contiguous()
+        )
 
 
 class _Cells(torch.autograd.Function):

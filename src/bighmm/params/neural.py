@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.hmm import HMM
+from bighmm.kernels import Impl, rounded
+from bighmm.kernels.residual import residual
 from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import factored_emission
 from bighmm.support import Blocked, Support
@@ -47,9 +49,11 @@ class Residual(nn.Module):
         self.second = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.first(x).relu()
-        return self.norm(self.second(y).relu() + y)
+    def forward(self, x: Tensor, impl: Impl = "torch") -> Tensor:
+        first, second, norm = (
+            (layer.weight, layer.bias) for layer in (self.first, self.second, self.norm)
+        )
+        return residual(x, first, second, norm, impl)
 
 
 @register("neural", NeuralOptions)
@@ -66,10 +70,10 @@ class Neural(Parameterisation):
         self.leaving = Residual(width)
         self.emit = Residual(width)
         if options.entering == "mlp":
-            self.entering: nn.Module = Residual(width)
+            self.entering: nn.Module | None = Residual(width)
             self.before_first = nn.Parameter(torch.randn(width) * scale)
         else:
-            self.entering = nn.Identity()
+            self.entering = None
             self.starting = nn.Sequential(Residual(width), nn.Linear(width, 1))
         self.words = nn.Parameter(torch.randn(support.vocabulary_size, width) * scale)
         self.word_bias = nn.Parameter(torch.zeros(support.vocabulary_size))
@@ -77,20 +81,23 @@ class Neural(Parameterisation):
     def forward(self, kept: Tensor | None = None) -> HMM:
         self.support = self.support.to(self.words.device)
         support = self.support if kept is None else self.support.restrict(kept)
-        state = self.state(kept)
-        entering = self.entering(state["entering"])
-        if hasattr(self, "starting"):
-            start = self.starting(state["start"]).squeeze(1)
+        rounds = self.operands == "bfloat16"
+        impl: Impl = "auto" if rounds else "torch"
+        state = self.state(kept, impl)
+        leaving: Tensor = self.leaving(state["leaving"], impl)
+        emit: Tensor = self.emit(state["emit"], impl)
+        words: Tensor = self.words
+        if self.entering is None:
+            entering = state["entering"]
+            start = self.starting[1](self.starting[0](state["start"], impl)).squeeze(1)
         else:
+            entering = self.entering(state["entering"], impl)
             start = entering @ self.before_first
-        emit = self.emit(state["emit"])
-        return HMM(
-            start.log_softmax(0),
-            Factored(self.leaving(state["leaving"]), entering),
-            factored_emission(support, emit, self.words, self.word_bias),
-            support,
-            self.end,
-        )
+        if rounds:
+            leaving, entering, emit, words = map(rounded, (leaving, entering, emit, words))
+        emission = factored_emission(support, emit, words, self.word_bias, impl)
+        transitions = Factored(leaving, entering, rounds)
+        return HMM(start.log_softmax(0), transitions, emission, support, self.end)
 
 
 class IndependentEmbedding(nn.Module):
@@ -101,7 +108,7 @@ class IndependentEmbedding(nn.Module):
         self.roles = roles
         self.table = nn.Parameter(torch.randn(support.num_states, width) * scale)
 
-    def forward(self, kept: Tensor | None) -> dict[str, Tensor]:
+    def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
         chosen = self.table if kept is None else self.table.index_select(0, kept)
         return dict.fromkeys(self.roles, chosen)
 
@@ -120,9 +127,9 @@ class FactoredEmbedding(nn.Module):
         self.own = nn.Parameter(torch.randn(support.num_states, width // 2) * scale)
         self.compose = nn.ModuleDict({role: Residual(width) for role in roles})
 
-    def forward(self, kept: Tensor | None) -> dict[str, Tensor]:
+    def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
         own = self.own if kept is None else self.own.index_select(0, kept)
         per_block = len(own) // len(self.block)
         block = self.block.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
         both = torch.cat([block, own], dim=1)
-        return {role: network(both) for role, network in self.compose.items()}
+        return {role: network(both, impl) for role, network in self.compose.items()}

@@ -1,0 +1,110 @@
+"""The likelihood of a window under a blocked model with Triton kernels, for `blocked`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bighmm.infer.inputs import Carry, Sequences
+from bighmm.infer.numerics import finite_or_zero
+from bighmm.kernels import operand
+from bighmm.support import Blocked
+from bighmm.transitions import Factored
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+
+def fits(hmm: HMM) -> bool:
+    """Whether the kernels can do this model: blocks, and factored logits of rounded vectors."""
+    transitions = hmm.transitions
+    return (
+        isinstance(hmm.support, Blocked)
+        and isinstance(transitions, Factored)
+        and transitions.rounded
+        and hmm.start.dtype == torch.float32
+    )
+
+
+def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
+    """log p(window | what came before) (B,), differentiable, and the state after it."""
+    batch, time = window.ids.shape
+    if time == 0 or batch == 0:
+        return hmm.start.new_zeros(batch), carry
+    assert isinstance(hmm.support, Blocked) and isinstance(hmm.transitions, Factored)
+    emitted = hmm.emission.index_select(0, window.ids.reshape(-1)).view(batch, time, -1)
+    before = torch.cat([carry.tokens.unsqueeze(1), window.ids[:, :-1]], dim=1)
+    block_of = hmm.support.partition.block_of
+    fresh = window.fresh.clone()
+    fresh[:, :1] = carry.fresh.unsqueeze(1)
+    chain = (
+        block_of.index_select(0, before.reshape(-1)).view(batch, time).int(),
+        block_of.index_select(0, window.ids.reshape(-1)).view(batch, time).int(),
+        fresh,
+        window.lengths.int(),
+    )
+    log_prob, log_alpha = _BlockedLogSum.apply(
+        chain, carry.log_alpha, hmm.start, emitted, hmm.transitions.norm, *hmm.transitions.operands
+    )
+    return log_prob, carry.then(hmm, window, log_alpha)
+
+
+class _BlockedLogSum(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        chain: tuple[Tensor, Tensor, Tensor, Tensor],
+        first: Tensor,
+        start: Tensor,
+        emitted: Tensor,
+        norm: Tensor,
+        leaving: Tensor,
+        entering: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        from bighmm.kernels import blocked_chain_triton as kernels
+
+        described = kernels.Chain(*chain)
+        leaving, entering = operand(leaving), operand(entering)
+        tiles = kernels.make_tiles(described, leaving, entering, norm, start, emitted.contiguous())
+        wanted = any(ctx.needs_input_grad)
+        forward, peaks, backward = kernels.sweep(described, first.contiguous(), tiles, wanted)
+        end = described.lengths.long().view(-1, 1)
+        at_end = forward.gather(1, end.unsqueeze(2).expand(-1, 1, first.shape[1])).squeeze(1)
+        earlier = peaks.sum(1) - peaks.gather(1, end).squeeze(1)
+        log_sum = at_end.logsumexp(1) + earlier
+        if wanted:
+            ctx.chain = described
+            ctx.save_for_backward(leaving, entering, tiles, forward, peaks, backward, log_sum)
+            ctx.num_blocks = len(start) // first.shape[1]
+        ctx.mark_non_differentiable(at_end)
+        return log_sum, at_end
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
+        from bighmm.kernels import blocked_chain_triton as kernels
+
+        leaving, entering, tiles, forward, peaks, backward, log_sum = ctx.saved_tensors
+        before, at, fresh, lengths = ctx.chain
+        alive = forward.shape[2]
+        weight = torch.where(log_sum > -torch.inf, grad, 0.0)
+        joint = forward + backward
+        total = finite_or_zero(joint.logsumexp(2, keepdim=True))
+        used = (joint - total).exp() * weight.view(-1, 1, 1)  # p(z_t | x), for the P positions
+        left = forward[:, :-1] - peaks[:, :-1].unsqueeze(2)
+        right = backward[:, 1:] - total[:, 1:]
+        of_leaving, of_entering = kernels.pull_back(
+            ctx.chain, leaving, entering, tiles, left, right, weight
+        )
+        inside = torch.arange(at.shape[1], device=at.device) < lengths.unsqueeze(1)
+        entered = used[:, 1:] * inside.unsqueeze(2)
+        left_from = used[:, :-1] * (inside & ~fresh).unsqueeze(2)
+        of_start = entered.new_zeros(ctx.num_blocks, alive)
+        started = entered * fresh.unsqueeze(2)
+        of_start.index_add_(0, at.reshape(-1), started.reshape(-1, alive))
+        of_norm = entered.new_zeros(ctx.num_blocks, alive)
+        of_norm.index_add_(0, before.reshape(-1), left_from.reshape(-1, alive), alpha=-1.0)
+        return None, None, of_start.view(-1), entered, of_norm.view(-1), of_leaving, of_entering

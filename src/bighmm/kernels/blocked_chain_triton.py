@@ -1,0 +1,408 @@
+"""Sums over the state paths of a blocked model, and their expected counts, as Triton kernels.
+
+What `infer.chain` does with potentials that torch has made, in three kernels:
+
+    _tiles      log p(j, x_t | i) for the states i of the token before and j of the token at t
+    _sweeps     forward and backward vectors; one program per sequence and direction
+    _moves      expected moves times entering vectors: the gradient of the leaving vectors, and
+                the other way round
+
+The sweeps are sums of exponentials relative to the largest term of each sum, so that nothing is
+lost whatever the parameters are. Vectors are re-centred at every position: forward[t] is relative
+to the sum of peaks[s] over s < t. Shape letters are those of `hmm.py`; P = T + 1 positions, of
+which position 0 is the state that was carried in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+class Chain(NamedTuple):
+    """A batch of windows in terms of blocks; states of block m are m·K … (m+1)·K-1."""
+
+    before: Tensor  # (B, T) int32, the block of the token before
+    at: Tensor  # (B, T) int32, the block of the token
+    fresh: Tensor  # (B, T) bool, the state comes from the start distribution
+    lengths: Tensor  # (B,) int32
+
+
+class Sweeps(NamedTuple):
+    forward: Tensor  # (B, P, K)
+    peaks: Tensor  # (B, P)
+    backward: Tensor | None  # (B, P, K), up to a factor per position
+
+
+def make_tiles(
+    chain: Chain, leaving: Tensor, entering: Tensor, norm: Tensor, start: Tensor, emitted: Tensor
+) -> Tensor:
+    """Tiles (B, T, K, K); leaving and entering (Z, H) bfloat16, emitted (B, T, K)."""
+    batch, time, alive = emitted.shape
+    tiles = torch.empty(batch, time, alive, alive, dtype=torch.float32, device=emitted.device)
+    chunk = _chunk(alive, 128)
+    pieces = triton.cdiv(alive, chunk)
+    _tiles[(batch * time, pieces, pieces)](
+        *chain,
+        leaving,
+        entering,
+        norm,
+        start,
+        emitted,
+        tiles,
+        time,
+        alive,
+        leaving.shape[1],
+        WIDTH=_width(leaving),
+        CHUNK=chunk,
+        num_warps=8 if chunk >= 128 else 4,
+    )
+    return tiles
+
+
+def sweep(chain: Chain, first: Tensor, tiles: Tensor, with_backward: bool) -> Sweeps:
+    """first (B, K) is the carried state in log space."""
+    batch, time, alive, _ = tiles.shape
+    forward = torch.empty(batch, time + 1, alive, dtype=torch.float32, device=tiles.device)
+    peaks = torch.empty(batch, time + 1, dtype=torch.float32, device=tiles.device)
+    backward = torch.empty_like(forward) if with_backward else forward
+    chunk = _chunk(alive, 128)
+    kernel = _short_sweeps if alive <= chunk else _sweeps
+    kernel[(batch, 2 if with_backward else 1)](
+        chain.lengths,
+        first,
+        tiles,
+        forward,
+        peaks,
+        backward,
+        time,
+        alive,
+        CHUNK=chunk,
+        num_warps=8 if chunk >= 128 else 4,
+    )
+    return Sweeps(forward, peaks, backward if with_backward else None)
+
+
+def pull_back(
+    chain: Chain,
+    leaving: Tensor,
+    entering: Tensor,
+    tiles: Tensor,
+    left: Tensor,
+    right: Tensor,
+    weight: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Gradients (Z, H) of the leaving and the entering vectors, float32.
+
+    The expected moves at t are weight[b] · exp(left[t, i] + tiles[t, i, j] + right[t, j]); left and
+    right (B, T, K).
+    """
+    batch, time, alive, _ = tiles.shape
+    of_leaving = torch.zeros(leaving.shape, dtype=torch.float32, device=leaving.device)
+    of_entering = torch.zeros_like(of_leaving)
+    chunk = _chunk(alive, 64 if leaving.shape[1] > 256 else 128)
+    for to_leaving, grad in ((True, of_leaving), (False, of_entering)):
+        _moves[(batch * time, triton.cdiv(alive, chunk))](
+            *chain,
+            entering if to_leaving else leaving,
+            tiles,
+            left,
+            right,
+            weight,
+            grad,
+            time,
+            alive,
+            leaving.shape[1],
+            WIDTH=_width(leaving),
+            CHUNK=chunk,
+            TAKEN=min(chunk, 64),
+            TO_LEAVING=to_leaving,
+            num_warps=8 if chunk >= 64 else 4,
+        )
+    return of_leaving, of_entering
+
+
+def _chunk(alive: int, most: int) -> int:
+    return min(most, max(16, triton.next_power_of_2(alive)))
+
+
+def _width(operand: Tensor) -> int:
+    return max(16, triton.next_power_of_2(operand.shape[1]))
+
+
+@triton.jit
+def _tiles(
+    before,
+    at,
+    fresh,
+    lengths,
+    leaving,
+    entering,
+    norm,
+    start,
+    emitted,
+    tiles,
+    time,
+    alive,
+    width,
+    WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    place = tl.program_id(0)
+    if place % time >= tl.load(lengths + place // time):
+        return
+    i = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    j = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
+    target = tl.load(at + place) * alive + j
+    log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
+    inside = (i < alive)[:, None] & (j < alive)[None, :]
+    out = tiles + place.to(tl.int64) * alive * alive + i[:, None] * alive + j[None, :]
+    if tl.load(fresh + place) != 0:
+        log_start = tl.load(start + target, mask=j < alive, other=0.0)
+        row = log_start + log_emission
+        tl.store(out, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
+    else:
+        source = tl.load(before + place) * alive + i
+        h = tl.arange(0, WIDTH)
+        leave = tl.load(
+            leaving + source[:, None] * width + h[None, :],
+            mask=(i < alive)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        enter = tl.load(
+            entering + target[:, None] * width + h[None, :],
+            mask=(j < alive)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        of_row = tl.load(norm + source, mask=i < alive, other=0.0)
+        move = tl.dot(leave, tl.trans(enter)) - of_row[:, None] + log_emission[None, :]
+        tl.store(out, move, mask=inside)
+
+
+@triton.jit
+def _short_sweeps(
+    lengths,
+    first,
+    tiles,
+    forward,
+    peaks,
+    backward,
+    time,
+    alive,
+    CHUNK: tl.constexpr,
+):
+    """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead."""
+    row = tl.program_id(0)
+    length = tl.load(lengths + row)
+    tiles += row.to(tl.int64) * time * alive * alive
+    s = tl.arange(0, CHUNK)
+    cell = s[:, None] * alive + s[None, :]
+    inside = (s < alive)[:, None] & (s < alive)[None, :]
+    size = alive * alive
+    if tl.program_id(1) == 0:
+        forward += row * (time + 1) * alive
+        peaks += row * (time + 1)
+        vector = tl.load(first + row * alive + s, mask=s < alive, other=-float("inf"))
+        ahead = tl.load(tiles + cell, mask=inside & (length > 0), other=-float("inf"))
+        for t in range(0, time + 1):
+            peak = tl.max(vector, 0)
+            peak = tl.where(peak > -float("inf"), peak, 0.0)
+            tl.store(forward + t * alive + s, vector, mask=s < alive)
+            tl.store(peaks + t, tl.where(t <= length, peak, 0.0))
+            tile = ahead
+            ahead = tl.load(
+                tiles + (t + 1) * size + cell, mask=inside & (t + 1 < length), other=-float("inf")
+            )
+            terms = tile + (vector - peak)[:, None]
+            top = tl.max(terms, 0)
+            top = tl.where(top > -float("inf"), top, 0.0)
+            moved = top + tl.log(tl.sum(tl.exp(terms - top[None, :]), 0))
+            vector = tl.where(t < length, moved, vector)
+    else:
+        backward += row * (time + 1) * alive
+        vector = tl.zeros([CHUNK], tl.float32)
+        ahead = tl.load(
+            tiles + (length - 1) * size + cell, mask=inside & (length > 0), other=-float("inf")
+        )
+        for u in range(0, time + 1):
+            t = time - u
+            tl.store(backward + t * alive + s, vector, mask=s < alive)
+            used = (t > 0) & (t <= length)
+            tile = ahead
+            wanted = (t > 1) & (t <= length)
+            following = tl.load(
+                tiles + (t - 2) * size + cell, mask=inside & wanted, other=-float("inf")
+            )
+            ahead = tl.where(used, following, ahead)
+            peak = tl.max(tl.where(s < alive, vector, -float("inf")), 0)
+            peak = tl.where(peak > -float("inf"), peak, 0.0)
+            terms = tile + (vector - peak)[None, :]
+            top = tl.max(terms, 1)
+            top = tl.where(top > -float("inf"), top, 0.0)
+            moved = top + tl.log(tl.sum(tl.exp(terms - top[:, None]), 1))
+            vector = tl.where(used, moved, vector)
+
+
+@triton.jit
+def _sweeps(
+    lengths,
+    first,
+    tiles,
+    forward,
+    peaks,
+    backward,
+    time,
+    alive,
+    CHUNK: tl.constexpr,
+):
+    row = tl.program_id(0)
+    length = tl.load(lengths + row)
+    tiles += row.to(tl.int64) * time * alive * alive
+    if tl.program_id(1) == 0:
+        forward += row * (time + 1) * alive
+        peak = -float("inf")
+        for c in range(0, alive, CHUNK):
+            j = c + tl.arange(0, CHUNK)
+            value = tl.load(first + row * alive + j, mask=j < alive, other=-float("inf"))
+            tl.store(forward + j, value, mask=j < alive)
+            peak = tl.maximum(peak, tl.max(value, 0))
+        peak = tl.where(peak > -float("inf"), peak, 0.0)
+        tl.store(peaks + row * (time + 1), peak)
+        for t in range(0, length):
+            tl.debug_barrier()  # the vector of the last step was written by other threads
+            highest = -float("inf")
+            for c in range(0, alive, CHUNK):
+                j = c + tl.arange(0, CHUNK)
+                top = tl.full([CHUNK], -float("inf"), tl.float32)
+                total = tl.zeros([CHUNK], tl.float32)
+                for d in range(0, alive, CHUNK):
+                    i = d + tl.arange(0, CHUNK)
+                    source = tl.load(forward + t * alive + i, mask=i < alive, other=-float("inf"))
+                    tile = tl.load(
+                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
+                        mask=(i < alive)[:, None] & (j < alive)[None, :],
+                        other=-float("inf"),
+                    )
+                    terms = tile + (source - peak)[:, None]
+                    higher = tl.maximum(top, tl.max(terms, 0))
+                    base = tl.where(higher > -float("inf"), higher, 0.0)
+                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[None, :]), 0)
+                    top = higher
+                base = tl.where(top > -float("inf"), top, 0.0)
+                value = base + tl.log(total)
+                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
+                highest = tl.maximum(highest, tl.max(tl.where(j < alive, value, -float("inf")), 0))
+            peak = tl.where(highest > -float("inf"), highest, 0.0)
+            tl.store(peaks + row * (time + 1) + t + 1, peak)
+        for t in range(length, time):  # past the end the last vector is repeated
+            tl.debug_barrier()
+            for c in range(0, alive, CHUNK):
+                j = c + tl.arange(0, CHUNK)
+                value = tl.load(forward + length * alive + j, mask=j < alive, other=0.0)
+                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
+            tl.store(peaks + row * (time + 1) + t + 1, 0.0)
+    else:
+        backward += row * (time + 1) * alive
+        for t in range(length, time + 1):
+            for c in range(0, alive, CHUNK):
+                i = c + tl.arange(0, CHUNK)
+                tl.store(backward + t * alive + i, tl.zeros([CHUNK], tl.float32), mask=i < alive)
+        peak = 0.0
+        for s in range(0, length):
+            t = length - 1 - s
+            tl.debug_barrier()
+            highest = -float("inf")
+            for c in range(0, alive, CHUNK):
+                i = c + tl.arange(0, CHUNK)
+                top = tl.full([CHUNK], -float("inf"), tl.float32)
+                total = tl.zeros([CHUNK], tl.float32)
+                for d in range(0, alive, CHUNK):
+                    j = d + tl.arange(0, CHUNK)
+                    target = tl.load(
+                        backward + (t + 1) * alive + j, mask=j < alive, other=-float("inf")
+                    )
+                    tile = tl.load(
+                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
+                        mask=(i < alive)[:, None] & (j < alive)[None, :],
+                        other=-float("inf"),
+                    )
+                    terms = tile + (target - peak)[None, :]
+                    higher = tl.maximum(top, tl.max(terms, 1))
+                    base = tl.where(higher > -float("inf"), higher, 0.0)
+                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[:, None]), 1)
+                    top = higher
+                base = tl.where(top > -float("inf"), top, 0.0)
+                value = base + tl.log(total)
+                tl.store(backward + t * alive + i, value, mask=i < alive)
+                highest = tl.maximum(highest, tl.max(tl.where(i < alive, value, -float("inf")), 0))
+            peak = tl.where(highest > -float("inf"), highest, 0.0)
+
+
+@triton.jit
+def _moves(
+    before,
+    at,
+    fresh,
+    lengths,
+    operand,
+    tiles,
+    left,
+    right,
+    weight,
+    grad,
+    time,
+    alive,
+    width,
+    WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr,
+    TAKEN: tl.constexpr,
+    TO_LEAVING: tl.constexpr,
+):
+    place = tl.program_id(0)
+    row = place // time
+    if (place % time >= tl.load(lengths + row)) | (tl.load(fresh + place) != 0):
+        return
+    if TO_LEAVING:
+        my_block = tl.load(before + place)
+        their_block = tl.load(at + place)
+        my_vector, their_vector = left, right
+    else:
+        my_block = tl.load(at + place)
+        their_block = tl.load(before + place)
+        my_vector, their_vector = right, left
+    mine = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    h = tl.arange(0, WIDTH)
+    of_mine = tl.load(my_vector + place * alive + mine, mask=mine < alive, other=-float("inf"))
+    share = tl.load(weight + row)
+    total = tl.zeros([CHUNK, WIDTH], tl.float32)
+    for c in range(0, alive, TAKEN):
+        theirs = c + tl.arange(0, TAKEN)
+        of_theirs = tl.load(
+            their_vector + place * alive + theirs, mask=theirs < alive, other=-float("inf")
+        )
+        if TO_LEAVING:
+            cell = mine[:, None] * alive + theirs[None, :]
+        else:
+            cell = theirs[None, :] * alive + mine[:, None]
+        tile = tl.load(
+            tiles + place.to(tl.int64) * alive * alive + cell,
+            mask=(mine < alive)[:, None] & (theirs < alive)[None, :],
+            other=-float("inf"),
+        )
+        counts = tl.exp(tile + of_mine[:, None] + of_theirs[None, :]) * share
+        vectors = tl.load(
+            operand + (their_block * alive + theirs)[:, None] * width + h[None, :],
+            mask=(theirs < alive)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(counts.to(vectors.dtype), vectors, total)
+    tl.atomic_add(
+        grad + (my_block * alive + mine)[:, None] * width + h[None, :],
+        total,
+        mask=(mine < alive)[:, None] & (h < width)[None, :],
+        sem="relaxed",
+    )

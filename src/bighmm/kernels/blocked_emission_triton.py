@@ -1,0 +1,237 @@
+"""Emissions inside ragged blocks as Triton kernels: log p(x | z) for the words of z's block.
+
+    φ_xz = words_x · emit_z + bias_x        log p(x | z) = φ_xz − log Σ_{x' in the block} exp φ_x'z
+
+A program of the forward kernel has some states of one block and runs over the block's words twice:
+once for the normaliser, once to write. The backward is that of a softmax: with G the gradient on
+the result, dφ_xz = G_xz − p(x | z) Σ_x' G_x'z. One kernel runs over the words for the states'
+gradient, another over the states for the words' gradient. Operands are bfloat16, sums float32.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from bighmm.support import PIECE, Partition
+
+TOKENS = PIECE  # words per turn
+STATES = 64  # states per program
+
+
+def forward(partition: Partition, emit: Tensor, words: Tensor, bias: Tensor) -> Tensor:
+    """log p(x | z) (V, K) for emit (M·K, H) and words (V, H)."""
+    alive, width = len(emit) // partition.num_blocks, emit.shape[1]
+    table = torch.empty(len(words), alive, dtype=torch.float32, device=emit.device)
+    by_block = partition.by_block
+    _forward[(partition.num_blocks, triton.cdiv(alive, STATES))](
+        by_block.tokens,
+        by_block.first,
+        emit,
+        words,
+        bias,
+        table,
+        alive,
+        width,
+        WIDTH=max(16, triton.next_power_of_2(width)),
+        TOKENS=TOKENS,
+        STATES=STATES,
+        num_warps=4,
+    )
+    return table
+
+
+def backward(
+    partition: Partition, emit: Tensor, words: Tensor, table: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of emit (M·K, H), words (V, H) and bias (V,), float32; `table` is the result."""
+    alive, width = table.shape[1], emit.shape[1]
+    of_emit = torch.empty(emit.shape, dtype=torch.float32, device=emit.device)
+    of_words = torch.empty(words.shape, dtype=torch.float32, device=emit.device)
+    of_bias = torch.empty(len(words), dtype=torch.float32, device=emit.device)
+    totals = torch.empty(len(emit), dtype=torch.float32, device=emit.device)
+    by_block = partition.by_block
+    shared = {"WIDTH": max(16, triton.next_power_of_2(width)), "TOKENS": TOKENS, "STATES": STATES}
+    _states[(partition.num_blocks, triton.cdiv(alive, STATES))](
+        by_block.tokens,
+        by_block.first,
+        words,
+        table,
+        grad,
+        totals,
+        of_emit,
+        alive,
+        width,
+        **shared,
+        num_warps=4,
+    )
+    pieces = by_block.pieces
+    _words[(len(pieces),)](
+        pieces,
+        by_block.tokens,
+        by_block.first,
+        emit,
+        table,
+        grad,
+        totals,
+        of_words,
+        of_bias,
+        alive,
+        width,
+        **shared,
+        num_warps=4,
+    )
+    return of_emit, of_words, of_bias
+
+
+@triton.jit
+def _forward(
+    tokens,
+    first,
+    emit,
+    words,
+    bias,
+    table,
+    alive,
+    width,
+    WIDTH: tl.constexpr,
+    TOKENS: tl.constexpr,
+    STATES: tl.constexpr,
+):
+    block = tl.program_id(0)
+    k = tl.program_id(1) * STATES + tl.arange(0, STATES)
+    h = tl.arange(0, WIDTH)
+    begin, end = tl.load(first + block), tl.load(first + block + 1)
+    of_states = tl.load(
+        emit + (block * alive + k)[:, None] * width + h[None, :],
+        mask=(k < alive)[:, None] & (h < width)[None, :],
+        other=0.0,
+    )
+    top = tl.full([STATES], -float("inf"), tl.float32)
+    total = tl.zeros([STATES], tl.float32)
+    for place in range(begin, end, TOKENS):
+        n = place + tl.arange(0, TOKENS)
+        x = tl.load(tokens + n, mask=n < end, other=0)
+        of_words = tl.load(
+            words + x[:, None] * width + h[None, :],
+            mask=(n < end)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        shift = tl.load(bias + x, mask=n < end, other=-float("inf"))
+        logits = tl.dot(of_words, tl.trans(of_states)) + shift[:, None]
+        higher = tl.maximum(top, tl.max(logits, 0))
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(logits - higher[None, :]), 0)
+        top = higher
+    norm = top + tl.log(total)
+    for place in range(begin, end, TOKENS):
+        n = place + tl.arange(0, TOKENS)
+        x = tl.load(tokens + n, mask=n < end, other=0)
+        of_words = tl.load(
+            words + x[:, None] * width + h[None, :],
+            mask=(n < end)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        shift = tl.load(bias + x, mask=n < end, other=0.0)
+        logits = tl.dot(of_words, tl.trans(of_states)) + shift[:, None]
+        tl.store(
+            table + x[:, None] * alive + k[None, :],
+            logits - norm[None, :],
+            mask=(n < end)[:, None] & (k < alive)[None, :],
+        )
+
+
+@triton.jit
+def _states(
+    tokens,
+    first,
+    words,
+    table,
+    grad,
+    totals,
+    of_emit,
+    alive,
+    width,
+    WIDTH: tl.constexpr,
+    TOKENS: tl.constexpr,
+    STATES: tl.constexpr,
+):
+    block = tl.program_id(0)
+    k = tl.program_id(1) * STATES + tl.arange(0, STATES)
+    h = tl.arange(0, WIDTH)
+    begin, end = tl.load(first + block), tl.load(first + block + 1)
+    total = tl.zeros([STATES], tl.float32)
+    for place in range(begin, end, TOKENS):
+        n = place + tl.arange(0, TOKENS)
+        x = tl.load(tokens + n, mask=n < end, other=0)
+        inside = (n < end)[:, None] & (k < alive)[None, :]
+        total += tl.sum(tl.load(grad + x[:, None] * alive + k[None, :], mask=inside, other=0.0), 0)
+    tl.store(totals + block * alive + k, total, mask=k < alive)
+    summed = tl.zeros([STATES, WIDTH], tl.float32)
+    for place in range(begin, end, TOKENS):
+        n = place + tl.arange(0, TOKENS)
+        x = tl.load(tokens + n, mask=n < end, other=0)
+        inside = (n < end)[:, None] & (k < alive)[None, :]
+        cell = x[:, None] * alive + k[None, :]
+        log_prob = tl.load(table + cell, mask=inside, other=-float("inf"))
+        of_logits = tl.load(grad + cell, mask=inside, other=0.0)
+        of_logits -= tl.exp(log_prob) * total[None, :]
+        of_words = tl.load(
+            words + x[:, None] * width + h[None, :],
+            mask=(n < end)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        summed = tl.dot(tl.trans(of_logits.to(of_words.dtype)), of_words, summed)
+    tl.store(
+        of_emit + (block * alive + k)[:, None] * width + h[None, :],
+        summed,
+        mask=(k < alive)[:, None] & (h < width)[None, :],
+    )
+
+
+@triton.jit
+def _words(
+    pieces,
+    tokens,
+    first,
+    emit,
+    table,
+    grad,
+    totals,
+    of_words,
+    of_bias,
+    alive,
+    width,
+    WIDTH: tl.constexpr,
+    TOKENS: tl.constexpr,
+    STATES: tl.constexpr,
+):
+    block = tl.load(pieces + tl.program_id(0) * 2)
+    n = tl.load(pieces + tl.program_id(0) * 2 + 1) + tl.arange(0, TOKENS)
+    end = tl.load(first + block + 1)
+    x = tl.load(tokens + n, mask=n < end, other=0)
+    h = tl.arange(0, WIDTH)
+    summed = tl.zeros([TOKENS, WIDTH], tl.float32)
+    total = tl.zeros([TOKENS], tl.float32)
+    for place in range(0, alive, STATES):
+        k = place + tl.arange(0, STATES)
+        inside = (n < end)[:, None] & (k < alive)[None, :]
+        cell = x[:, None] * alive + k[None, :]
+        log_prob = tl.load(table + cell, mask=inside, other=-float("inf"))
+        of_state = tl.load(totals + block * alive + k, mask=k < alive, other=0.0)
+        of_logits = tl.load(grad + cell, mask=inside, other=0.0)
+        of_logits -= tl.exp(log_prob) * of_state[None, :]
+        of_states = tl.load(
+            emit + (block * alive + k)[:, None] * width + h[None, :],
+            mask=(k < alive)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        summed = tl.dot(of_logits.to(of_states.dtype), of_states, summed)
+        total += tl.sum(of_logits, 1)
+    tl.store(
+        of_words + x[:, None] * width + h[None, :],
+        summed,
+        mask=(n < end)[:, None] & (h < width)[None, :],
+    )
+    tl.store(of_bias + x, total, mask=n < end)

@@ -1,0 +1,155 @@
+"""What lies between the products of the residual network, as Triton kernels over rows."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 64  # per program
+AT_ONCE = 8
+
+
+def add_relu(product: Tensor, bias: Tensor) -> Tensor:
+    """relu(product + bias), in place of `product` (N, H)."""
+    rows, width = product.shape
+    _add_relu[(triton.cdiv(rows, ROWS),)](product, bias, rows, width, **_shape(width), num_warps=4)
+    return product
+
+
+def add_relu_backward(product: Tensor, beside: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(product + beside) where y > 0, in place of `product` (N, H), and its sum over rows (H,)."""
+    rows, width = product.shape
+    total = torch.zeros(width, dtype=torch.float32, device=product.device)
+    _add_relu_backward[(triton.cdiv(rows, ROWS),)](
+        product, beside, y, total, rows, width, **_shape(width), num_warps=4
+    )
+    return product, total
+
+
+def add_norm(
+    u: Tensor, bias: Tensor, y: Tensor, scale: Tensor, shift: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """LayerNorm(relu(u + bias) + y) (N, H) float32, and the mean and 1 / deviation of each row."""
+    rows, width = u.shape
+    result = torch.empty(rows, width, dtype=torch.float32, device=u.device)
+    centre = torch.empty(rows, dtype=torch.float32, device=u.device)
+    spread = torch.empty_like(centre)
+    _add_norm[(triton.cdiv(rows, ROWS),)](
+        u, bias, y, scale, shift, result, centre, spread, rows, width, epsilon,
+        **_shape(width), num_warps=4,
+    )  # fmt: skip
+    return result, centre, spread
+
+
+def add_norm_backward(
+    grad: Tensor, u: Tensor, bias: Tensor, y: Tensor, scale: Tensor, centre: Tensor, spread: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of z = relu(u + bias) + y and of u (N, H), and of scale, shift and bias (3, H)."""
+    rows, width = u.shape
+    of_z, of_u = torch.empty_like(u), torch.empty_like(u)
+    sums = torch.zeros(3, width, dtype=torch.float32, device=u.device)
+    _add_norm_backward[(triton.cdiv(rows, ROWS),)](
+        grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width,
+        **_shape(width), num_warps=4,
+    )  # fmt: skip
+    return of_z, of_u, sums
+
+
+def _shape(width: int) -> dict[str, int]:
+    return {"WIDTH": triton.next_power_of_2(width), "ROWS": ROWS, "AT_ONCE": AT_ONCE}
+
+
+@triton.jit
+def _add_relu(
+    product, bias, rows, width, WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr
+):
+    h = tl.arange(0, WIDTH)
+    b = tl.load(bias + h, mask=h < width, other=0.0)
+    for offset in range(0, ROWS, AT_ONCE):
+        row = tl.program_id(0) * ROWS + offset + tl.arange(0, AT_ONCE)
+        cell = row[:, None] * width + h[None, :]
+        inside = (row < rows)[:, None] & (h < width)[None, :]
+        value = tl.load(product + cell, mask=inside, other=0.0).to(tl.float32) + b[None, :]
+        tl.store(product + cell, tl.maximum(value, 0.0).to(product.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _add_relu_backward(
+    product, beside, y, total, rows, width,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    h = tl.arange(0, WIDTH)
+    summed = tl.zeros([AT_ONCE, WIDTH], tl.float32)
+    for offset in range(0, ROWS, AT_ONCE):
+        row = tl.program_id(0) * ROWS + offset + tl.arange(0, AT_ONCE)
+        cell = row[:, None] * width + h[None, :]
+        inside = (row < rows)[:, None] & (h < width)[None, :]
+        value = tl.load(product + cell, mask=inside, other=0.0).to(tl.float32)
+        value += tl.load(beside + cell, mask=inside, other=0.0).to(tl.float32)
+        active = tl.load(y + cell, mask=inside, other=0.0).to(tl.float32) > 0
+        value = tl.where(active, value, 0.0)
+        summed += value
+        tl.store(product + cell, value.to(product.dtype.element_ty), mask=inside)
+    tl.atomic_add(total + h, tl.sum(summed, 0), mask=h < width, sem="relaxed")
+
+
+@triton.jit
+def _add_norm(
+    u, bias, y, scale, shift, result, centre, spread, rows, width, epsilon,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    h = tl.arange(0, WIDTH)
+    b = tl.load(bias + h, mask=h < width, other=0.0)
+    gain = tl.load(scale + h, mask=h < width, other=0.0)
+    moved = tl.load(shift + h, mask=h < width, other=0.0)
+    for offset in range(0, ROWS, AT_ONCE):
+        row = tl.program_id(0) * ROWS + offset + tl.arange(0, AT_ONCE)
+        cell = row[:, None] * width + h[None, :]
+        inside = (row < rows)[:, None] & (h < width)[None, :]
+        z = tl.load(u + cell, mask=inside, other=0.0).to(tl.float32) + b[None, :]
+        z = tl.maximum(z, 0.0) + tl.load(y + cell, mask=inside, other=0.0).to(tl.float32)
+        z = tl.where((h < width)[None, :], z, 0.0)
+        mean = tl.sum(z, 1) / width
+        away = tl.where((h < width)[None, :], z - mean[:, None], 0.0)
+        inverse = 1.0 / tl.sqrt(tl.sum(away * away, 1) / width + epsilon)
+        tl.store(centre + row, mean, mask=row < rows)
+        tl.store(spread + row, inverse, mask=row < rows)
+        value = away * inverse[:, None] * gain[None, :] + moved[None, :]
+        tl.store(result + cell, value, mask=inside)
+
+
+@triton.jit
+def _add_norm_backward(
+    grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    h = tl.arange(0, WIDTH)
+    b = tl.load(bias + h, mask=h < width, other=0.0)
+    gain = tl.load(scale + h, mask=h < width, other=0.0)
+    of_scale = tl.zeros([AT_ONCE, WIDTH], tl.float32)
+    of_shift = tl.zeros([AT_ONCE, WIDTH], tl.float32)
+    of_bias = tl.zeros([AT_ONCE, WIDTH], tl.float32)
+    for offset in range(0, ROWS, AT_ONCE):
+        row = tl.program_id(0) * ROWS + offset + tl.arange(0, AT_ONCE)
+        cell = row[:, None] * width + h[None, :]
+        inside = (row < rows)[:, None] & (h < width)[None, :]
+        added = tl.load(u + cell, mask=inside, other=0.0).to(tl.float32) + b[None, :]
+        z = tl.maximum(added, 0.0) + tl.load(y + cell, mask=inside, other=0.0).to(tl.float32)
+        mean = tl.load(centre + row, mask=row < rows, other=0.0)
+        inverse = tl.load(spread + row, mask=row < rows, other=0.0)
+        unit = tl.where(inside, (z - mean[:, None]) * inverse[:, None], 0.0)
+        g = tl.load(grad + cell, mask=inside, other=0.0).to(tl.float32)
+        of_scale += g * unit
+        of_shift += g
+        g *= gain[None, :]
+        along = tl.sum(g * unit, 1) / width
+        g = (g - (tl.sum(g, 1) / width)[:, None] - unit * along[:, None]) * inverse[:, None]
+        tl.store(of_z + cell, g.to(of_z.dtype.element_ty), mask=inside)
+        g = tl.where(inside & (added > 0), g, 0.0)
+        of_bias += g
+        tl.store(of_u + cell, g.to(of_u.dtype.element_ty), mask=inside)
+    tl.atomic_add(sums + h, tl.sum(of_scale, 0), mask=h < width, sem="relaxed")
+    tl.atomic_add(sums + width + h, tl.sum(of_shift, 0), mask=h < width, sem="relaxed")
+    tl.atomic_add(sums + 2 * width + h, tl.sum(of_bias, 0), mask=h < width, sem="relaxed")

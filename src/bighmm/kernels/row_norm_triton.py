@@ -1,0 +1,204 @@
+"""The row normaliser on a GPU: what `row_norm` computes, as two Triton kernels.
+
+The forward kernel is an attention sweep whose keys and values are both the entering vectors: a
+program has a tile of rows, runs over all columns, and keeps a running maximum, a running sum and
+the weighted sum of the entering vectors. The backward kernel has a tile of columns and runs over
+the rows. Operands are bfloat16 (they must have been rounded before, see `rounding`), sums float32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
+
+
+class Tile(NamedTuple):
+    """How a sweep is cut: what a program keeps, what it takes per turn, and its threads."""
+
+    kept: int
+    taken: int
+    warps: int
+    stages: int
+
+
+def forward_tile(rows: int, width: int) -> Tile:
+    if width > 256:
+        return Tile(64, 32, 8, 2)
+    return Tile(128, 64, 8, 3) if rows > 8192 else Tile(64, 64, 4, 3)
+
+
+def backward_tile(columns: int, width: int) -> Tile:
+    if width > 256:
+        return Tile(64, 32, 8, 2)
+    return Tile(128, 64, 8, 3) if columns > 8192 else Tile(64, 64, 4, 3)
+
+
+def forward(
+    leaving: Tensor, entering: Tensor, bias: Tensor | None, with_mean: bool
+) -> tuple[Tensor, Tensor | None]:
+    """c (R,) and, if asked for, Σ_j p_ij entering_j (R, H); operands bfloat16, results float32."""
+    rows, width = leaving.shape
+    norm = torch.empty(rows, dtype=torch.float32, device=leaving.device)
+    mean = norm
+    if with_mean:
+        mean = torch.empty(rows, width, dtype=torch.float32, device=leaving.device)
+    tile = forward_tile(rows, width)
+    _forward[(triton.cdiv(rows, tile.kept),)](
+        leaving,
+        entering,
+        norm if bias is None else bias,
+        norm,
+        mean,
+        rows,
+        len(entering),
+        width,
+        WIDTH=max(16, triton.next_power_of_2(width)),
+        KEPT=tile.kept,
+        TAKEN=tile.taken,
+        HAS_BIAS=bias is not None,
+        WITH_MEAN=with_mean,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return norm, mean if with_mean else None
+
+
+def backward(
+    leaving: Tensor, entering: Tensor, bias: Tensor | None, norm: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Σ_i g_i p_ij leaving_i (Z, H) and Σ_i g_i p_ij (Z,), both float32."""
+    columns, width = entering.shape
+    of_entering = torch.empty(columns, width, dtype=torch.float32, device=entering.device)
+    of_bias = torch.empty(columns, dtype=torch.float32, device=entering.device)
+    tile = backward_tile(columns, width)
+    _backward[(triton.cdiv(columns, tile.kept),)](
+        leaving,
+        entering,
+        norm if bias is None else bias,
+        norm,
+        grad,
+        of_entering,
+        of_bias,
+        len(leaving),
+        columns,
+        width,
+        WIDTH=max(16, triton.next_power_of_2(width)),
+        KEPT=tile.kept,
+        TAKEN=tile.taken,
+        HAS_BIAS=bias is not None,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return of_entering, of_bias
+
+
+@triton.jit
+def _forward(
+    leaving,
+    entering,
+    bias,
+    norm,
+    mean,
+    rows,
+    columns,
+    width,
+    WIDTH: tl.constexpr,
+    KEPT: tl.constexpr,
+    TAKEN: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    WITH_MEAN: tl.constexpr,
+):
+    row = tl.program_id(0) * KEPT + tl.arange(0, KEPT)
+    h = tl.arange(0, WIDTH)
+    mine = tl.load(
+        leaving + row[:, None] * width + h[None, :],
+        mask=(row < rows)[:, None] & (h < width)[None, :],
+        other=0.0,
+    )
+    top = tl.full([KEPT], -float("inf"), tl.float32)
+    total = tl.zeros([KEPT], tl.float32)
+    weighted = tl.zeros([KEPT, WIDTH if WITH_MEAN else 1], tl.float32)
+    for first in range(0, columns, TAKEN):
+        column = first + tl.arange(0, TAKEN)
+        theirs = tl.load(
+            entering + column[:, None] * width + h[None, :],
+            mask=(column < columns)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        logits = tl.dot(mine, tl.trans(theirs)) * LOG2_E
+        if HAS_BIAS:
+            logits += tl.load(bias + column, mask=column < columns, other=0.0)[None, :] * LOG2_E
+        logits = tl.where((column < columns)[None, :], logits, -float("inf"))
+        higher = tl.maximum(top, tl.max(logits, 1))
+        weights = tl.exp2(logits - higher[:, None])
+        shrink = tl.exp2(top - higher)
+        total = total * shrink + tl.sum(weights, 1)
+        if WITH_MEAN:
+            weighted = weighted * shrink[:, None]
+            weighted = tl.dot(weights.to(theirs.dtype), theirs, weighted)
+        top = higher
+    tl.store(norm + row, (top + tl.log2(total)) * LN_2, mask=row < rows)
+    if WITH_MEAN:
+        tl.store(
+            mean + row[:, None] * width + h[None, :],
+            weighted / total[:, None],
+            mask=(row < rows)[:, None] & (h < width)[None, :],
+        )
+
+
+@triton.jit
+def _backward(
+    leaving,
+    entering,
+    bias,
+    norm,
+    grad,
+    of_entering,
+    of_bias,
+    rows,
+    columns,
+    width,
+    WIDTH: tl.constexpr,
+    KEPT: tl.constexpr,
+    TAKEN: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+):
+    column = tl.program_id(0) * KEPT + tl.arange(0, KEPT)
+    h = tl.arange(0, WIDTH)
+    mine = tl.load(
+        entering + column[:, None] * width + h[None, :],
+        mask=(column < columns)[:, None] & (h < width)[None, :],
+        other=0.0,
+    )
+    shift = tl.zeros([KEPT], tl.float32)
+    if HAS_BIAS:
+        shift = tl.load(bias + column, mask=column < columns, other=0.0) * LOG2_E
+    total = tl.zeros([KEPT], tl.float32)
+    weighted = tl.zeros([KEPT, WIDTH], tl.float32)
+    for first in range(0, rows, TAKEN):
+        row = first + tl.arange(0, TAKEN)
+        theirs = tl.load(
+            leaving + row[:, None] * width + h[None, :],
+            mask=(row < rows)[:, None] & (h < width)[None, :],
+            other=0.0,
+        )
+        of_row = tl.load(norm + row, mask=row < rows, other=0.0) * LOG2_E
+        weight = tl.load(grad + row, mask=row < rows, other=0.0)
+        logits = tl.dot(mine, tl.trans(theirs)) * LOG2_E + shift[:, None]
+        probs = tl.exp2(logits - of_row[None, :]) * weight[None, :]
+        if HAS_BIAS:
+            total += tl.sum(probs, 1)
+        weighted = tl.dot(probs.to(theirs.dtype), theirs, weighted)
+    tl.store(
+        of_entering + column[:, None] * width + h[None, :],
+        weighted,
+        mask=(column < columns)[:, None] & (h < width)[None, :],
+    )
+    tl.store(of_bias + column, total, mask=column < columns)

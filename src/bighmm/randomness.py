@@ -1,0 +1,37 @@
+"""Random numbers as a function of a key: the same on every device, and nothing to save.
+
+`scrambled` is the finaliser of the splitmix64 generator in wrapping 64-bit arithmetic.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
+
+
+def scrambled(x: Tensor) -> Tensor:
+    """A one-to-one map of int64 numbers onto numbers that look random."""
+    x = x * _GOLDEN
+    x = (x ^ _shifted(x, 30)) * _FIRST
+    x = (x ^ _shifted(x, 27)) * _SECOND
+    return x ^ _shifted(x, 31)
+
+
+def key(seed: int, step: int | Tensor) -> Tensor:
+    """One number () for a step of a run with `seed`, where `step` is."""
+    of_seed = scrambled(torch.tensor(seed + 1))
+    return scrambled(torch.as_tensor(step) + of_seed.item())
+
+
+def noise(of_key: Tensor, count: int) -> Tensor:
+    """`count` different int64 numbers (count,), on the key's device."""
+    return scrambled(of_key + torch.arange(count, device=of_key.device))
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """x >> bits as if unsigned."""
+    return (x >> bits) & (2 ** (64 - bits) - 1)

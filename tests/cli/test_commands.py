@@ -1,0 +1,314 @@
+"""Every command on a tiny model: what it prints for people and what for programs."""
+
+import json
+import lzma
+import math
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+
+from bighmm import brown
+from bighmm.cli.main import COMMANDS
+from bighmm.corpus import prepare
+from bighmm.lm import HMMLM
+
+PREFIX = "w01 w07"
+
+
+@pytest.fixture
+def lm(trained):
+    return HMMLM.from_pretrained(trained / "model")
+
+
+def test_help_and_version(bighmm):
+    assert bighmm("--version").out.strip() == version("bighmm")
+    for word in ("--help", "-h", "help"):
+        done = bighmm(word)
+        assert done.status == 0 and all(f"\n  {name} " in done.out for name in COMMANDS)
+    assert bighmm().status == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command(bighmm, command):
+    done = bighmm(command, "--help")
+    assert done.status == 0 and f"usage: bighmm {command}" in done.out
+    assert "--json" in done.out
+
+
+def test_data(bighmm, ask, text):
+    found = ask("data", "--data", text)
+    assert found["tokenizer"]["size"] == 42  # 40 words and the two marks
+    assert found["splits"]["train"]["lines"] == 270 and found["splits"]["train"]["tokens"] == 1890
+    assert found["splits"]["test"]["longest_line"] == 6
+    shown = bighmm("data", "--data", text).out
+    assert "tiny.txt (text)" in shown and "1,890" in shown and "vocabulary: 42 (words)" in shown
+    assert re.search(r"most frequent: <eos>  w\d\d  ", shown)
+
+
+def test_data_of_an_xz_file(ask, text, tmp_path):
+    packed = tmp_path / "packed.txt.xz"
+    packed.write_bytes(lzma.compress(text.read_bytes()))
+    same = ("fingerprint", "splits", "tokenizer")
+    one, other = ask("data", "--data", text), ask("data", "--data", packed)
+    assert [one[key] for key in same] == [other[key] for key in same]
+
+
+def test_names_and_words_are_not_taken_for_markup(bighmm, tmp_path, small):
+    """Square brackets mean something to the library that prints tables."""
+    source = tmp_path / "[red]corpus"
+    source.mkdir()
+    for split in ("train", "valid", "test"):
+        (source / f"ptb.{split}.txt").write_text("[bold] [/i] [unk] a b\na [/i] b\n")
+    done = bighmm("data", "--data", source)
+    assert done.status == 0 and "[red]corpus (ptb)" in done.out
+    done = bighmm("cluster", "--data", source, "--classes", 2)
+    assert done.status == 0 and "[/i]" in done.out and "[unk]" in done.out
+    run = tmp_path / "[run]"
+    done = bighmm("train", "--data", source, *small, "--blocks", 2, "--out", run)
+    assert done.status == 0 and f"run: {run}" in done.err and f"bighmm eval {run}" in done.out
+    done = bighmm("tag", run, "[bold] [/i]")
+    assert done.status == 0 and "[bold]" in done.out and "[/i]" in done.out
+
+
+def test_cluster(bighmm, ask, text, tmp_path):
+    path = tmp_path / "out.paths"
+    found = ask("cluster", "--data", text, "--classes", 4, "--out", path)
+    assert len(found["classes"]) == 4 and found["information_nats"] > 0
+    assert sum(row["size"] for row in found["classes"]) == 42
+    words = prepare(text).tokenizer.words
+    train_counts = np.bincount(prepare(text).split("train"), minlength=len(words)).tolist()
+    clusters = brown.read_paths(path, words)
+    assert clusters.paths == tuple(row["path"] for row in found["classes"])
+    for number, row in enumerate(found["classes"]):
+        members = {words[i] for i in np.flatnonzero(clusters.classes == number)}
+        assert set(row["words"]) <= members and len(members) == row["size"]
+        counts = [train_counts[words.index(word)] for word in row["words"]]
+        assert counts == sorted(counts, reverse=True) and counts[0] > 0
+    shown = bighmm("cluster", "--data", text, "--classes", 4)
+    assert all(row["words"][0] in shown.out for row in found["classes"])
+    assert f"{found['information_nats']:.4f} nats" in shown.out
+    assert shown.err == ""  # there is no progress bar where there is no terminal
+
+
+def test_train(trained, text):
+    saved = json.loads((trained / "recipe.json").read_text())
+    assert saved["recipe"]["model"]["states"] == 24 and saved["recipe"]["parameters"]["width"] == 8
+    assert saved["recipe"]["corpus"]["data"] == str(text)
+    assert saved["corpus"] == prepare(text).fingerprint
+    result = json.loads((trained / "result.json").read_text())
+    assert result["recipe"] == saved["recipe"] and result["run"] == str(trained)
+    assert result["steps"] == 30 and result["device"] == "cpu" and result["seconds"] > 0
+    lm = HMMLM.from_pretrained(trained / "model")
+    assert result["parameters"] == sum(p.numel() for p in lm.params.parameters())
+    for split in ("valid", "test"):
+        perplexity = lm.perplexity(prepare(text), split=split).perplexity
+        assert result[split]["perplexity"] == pytest.approx(perplexity)
+        assert 0 < perplexity < result[split]["unigram_perplexity"] * 1.1
+    assert len(result["samples"]) == 3
+
+
+def test_train_for_programs_and_for_people(bighmm, ask, text, tmp_path, small):
+    found = ask("train", "--data", text, *small, "--out", tmp_path / "one")
+    assert found == json.loads((tmp_path / "one" / "result.json").read_text())
+    done = bighmm("train", "--data", text, *small, "--out", tmp_path / "two")
+    assert done.status == 0
+    assert f"{found['test']['perplexity']:.2f}" in done.out
+    for command in re.findall(r"bighmm (\w+) ", done.out.partition("Try next:")[2]):
+        assert command in COMMANDS
+    assert all(sample in done.out for sample in found["samples"])
+    assert "1,890 training tokens" in done.err and "(best so far, saved)" in done.err
+    again = ask("train", "--out", tmp_path / "one", "--resume")
+    assert again["test"] == found["test"] and again["steps"] == found["steps"]
+
+
+def test_train_without_out_makes_new_folders(ask, text, tmp_path, monkeypatch, small):
+    monkeypatch.chdir(tmp_path)
+    runs = [ask("train", "--data", text, *small, "--epochs", 0.1)["run"] for _ in range(2)]
+    assert [Path(run) for run in runs] == [Path("runs/tiny.txt-24"), Path("runs/tiny.txt-24-2")]
+    assert all((tmp_path / run / "model" / "config.json").is_file() for run in runs)
+
+
+def test_flags_go_over_the_recipe(ask, text, tmp_path):
+    recipe = tmp_path / "my.toml"
+    recipe.write_text(
+        f'[corpus]\ndata = "{text}"\n[model]\nstates = 12\nsupport = "dense"\n'
+        'parameters = "scalar"\n[parameters]\ninit_scale = 0.5\n'
+        "[training]\nepochs = 1\nbatch = 8\nwindow = 8\nlr = 0.5\n"
+    )
+    found = ask("train", "--recipe", recipe, "--lr", 0.25, "--states=10", "--out", tmp_path / "run")
+    used = found["recipe"]
+    assert (used["model"]["states"], used["training"]["lr"]) == (10, 0.25)  # from flags
+    assert (used["model"]["parameters"], used["parameters"]) == ("scalar", {"init_scale": 0.5})
+    assert (used["training"]["batch"], used["training"]["beta1"]) == (8, 0.9)  # file, default
+    other = ask(
+        *("train", "--recipe", recipe, "--parameters", "neural", "--width", 4),
+        *("--out", tmp_path / "neural"),
+    )
+    assert other["recipe"]["parameters"]["width"] == 4
+
+
+def test_train_from_a_paths_file(ask, text, tmp_path, small):
+    path = tmp_path / "three.paths"
+    ask("cluster", "--data", text, "--classes", 3, "--out", path)
+    ask("train", "--data", text, *small, "--paths", path, "--out", tmp_path / "run")
+    blocks = json.loads((tmp_path / "run" / "model" / "blocks.json").read_text())["block_of"]
+    words = prepare(text).tokenizer.words
+    assert blocks == brown.read_paths(path, words).classes.tolist() and set(blocks) == {0, 1, 2}
+
+
+def test_train_with_a_tokenizer_file(ask, text, tmp_path, small):
+    vocabulary = {"</s>": 0, "[UNK]": 1} | {f"w{i:02}": i + 2 for i in range(30)}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    model.save(str(tmp_path / "tokenizer.json"))
+    run = tmp_path / "run"
+    train = ("train", "--data", text, "--tokenizer", tmp_path / "tokenizer.json")
+    ask(*train, *small, "--out", run)
+    (tmp_path / "tokenizer.json").unlink()  # the model has its own
+    assert HMMLM.from_pretrained(run / "model").tokenizer.size == 32
+    words = {row["word"] for row in ask("next", run, "w01 w39", "--n", 40)["next"]}
+    assert words == set(vocabulary)
+    assert [row["word"] for row in ask("tag", run, "w01 w39")["tokens"]] == ["w01", "[UNK]"]
+    assert ask("eval", run)["perplexity"] < 40
+
+
+def test_eval(bighmm, ask, trained, text, lm):
+    result = json.loads((trained / "result.json").read_text())
+    corpus = prepare(text)
+    found = ask("eval", trained)
+    assert found == result["test"] and "largest_deviation_from_one" not in found
+    assert ask("eval", trained, "--split", "valid") == result["valid"]
+    train = ask("eval", trained, "--split", "train")
+    assert train["tokens"] == len(corpus.split("train"))
+    carried = ask("eval", trained, "--carry")
+    expected = lm.perplexity(corpus, convention="carry")
+    assert carried["convention"] == "carry"
+    assert carried["perplexity"] == pytest.approx(expected.perplexity)
+    assert carried["perplexity"] != found["perplexity"]
+    checked = ask("eval", trained, "--check-normalised", "--contexts", 8)
+    assert 0 <= checked["largest_deviation_from_one"] < 1e-5
+    shown = bighmm("eval", trained, "--check-normalised", "--carry").out
+    assert f"test perplexity {carried['perplexity']:.2f} over 105 tokens" in shown
+    assert "the state carried on" in shown and "sum to one within" in shown
+
+
+def test_eval_of_a_model_folder_on_other_text(ask, trained, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("w01 w02\nw03 unheard\nw04 w05\n")
+    found = ask("eval", trained / "model", "--data", other)
+    assert found["tokens"] == 3 and found["vocabulary"] == ask("eval", trained)["vocabulary"]
+
+
+def test_score(bighmm, ask, trained, lm):
+    lines = ["w01 w07 w09", "", "unheard w02", "w03\x0bw04\u2028w05"]
+    stdin = "\r\n".join(lines).encode()
+    rows = ask("score", trained, stdin=stdin)["lines"]
+    assert [row["text"] for row in rows] == lines  # one row for every line
+    for row, line in zip(rows, lines, strict=True):
+        ids = torch.tensor([lm.encode(line + "\n")])
+        assert row["tokens"] == ids.shape[1]
+        assert row["log_prob"] == pytest.approx(float(lm.hmm().log_prob(ids)), rel=1e-5)
+        assert row["perplexity"] == pytest.approx(math.exp(-row["log_prob"] / row["tokens"]))
+    shown = bighmm("score", trained, stdin=b"w01 w07 w09\n").out
+    assert shown == f"{rows[0]['log_prob']:.4f}\t4\tw01 w07 w09\n"
+
+
+@pytest.mark.parametrize("prefix", [None, PREFIX])
+def test_next(bighmm, ask, trained, lm, prefix):
+    arguments = ("next", trained) if prefix is None else ("next", trained, prefix)
+    found = ask(*arguments, "--n", 100)
+    assert found["prefix"] == (prefix or "") and len(found["next"]) == 42
+    assert sum(row["prob"] for row in found["next"]) == pytest.approx(1, abs=1e-5)
+    ids = torch.tensor([lm.encode(prefix or "")], dtype=torch.long)
+    expected = lm.hmm().next_token(ids)[0]
+    for row in found["next"]:
+        assert row["log_prob"] == pytest.approx(float(expected[lm.encode(row["word"])[0]]))
+        assert row["prob"] == pytest.approx(math.exp(row["log_prob"]))
+    probs = [row["prob"] for row in found["next"]]
+    assert probs == sorted(probs, reverse=True)
+    shown = bighmm(*arguments, "--n", 2).out.splitlines()
+    assert shown == [f"{row['prob']:.4f}\t{row['word']}" for row in found["next"][:2]]
+    assert len(bighmm(*arguments).out.splitlines()) == 10
+
+
+def test_sample(bighmm, ask, trained):
+    texts = ask("sample", trained, "--seed", 5, "--n", 20)["texts"]
+    assert len(texts) == 20 and len(set(texts)) > 10
+    assert all(re.fullmatch(r"((w\d\d|<unk>) ?)*", text) for text in texts)
+    assert ask("sample", trained, "--seed", 5, "--n", 20)["texts"] == texts
+    assert ask("sample", trained, "--seed", 6, "--n", 20)["texts"] != texts
+    runs = [ask("sample", trained, "--n", 20)["texts"] for _ in range(2)]
+    assert runs[0] != runs[1]
+    shown = bighmm("sample", trained, "--seed", 5, "--n", 20).out
+    assert shown == "".join(f"{text}\n" for text in texts)
+
+
+def test_sample_of_a_length(ask, trained, lm):
+    prefix = lm.encode(PREFIX)
+    found = ask("sample", trained, "--length", 9, "--prefix", PREFIX, "--n", 5, "--seed", 1)
+    assert found["prefix"] == PREFIX
+    for text in found["texts"]:
+        assert text.startswith(PREFIX)
+        ids = lm.encode(text)
+        assert ids[:2] == prefix
+        missing = 11 - len(ids)  # end marks at the end of a text are not shown
+        assert missing >= 0 and (missing == 0 or lm.tokenizer.end not in ids[-missing:])
+    assert any(len(lm.encode(text)) == 11 for text in found["texts"])
+
+
+def test_sample_at_temperature_zero_takes_the_likeliest(ask, trained, lm):
+    options = ("--temperature", 0, "--length", 4, "--prefix", PREFIX)
+    texts = ask("sample", trained, *options, "--n", 3)["texts"]
+    ids = lm.encode(PREFIX)
+    for _ in range(4):
+        ids.append(int(lm.hmm().next_token(torch.tensor([ids]))[0].argmax()))
+    assert texts == [lm.decode(ids).rstrip("\n")] * 3
+
+
+def test_tag(bighmm, ask, trained, lm):
+    found = ask("tag", trained, PREFIX, "--words", 2)
+    ids = torch.tensor([lm.encode(PREFIX)])
+    best = lm.hmm().viterbi(ids)
+    assert found["log_prob"] == pytest.approx(float(best.log_prob))
+    assert [row["word"] for row in found["tokens"]] == PREFIX.split()
+    assert [row["state"] for row in found["tokens"]] == best.states[0].tolist()
+    emission = lm.hmm().tables()[2]
+    for row in found["tokens"]:
+        assert 0 < row["posterior"] <= 1 + 1e-6
+        likeliest = emission[row["state"]].topk(2).indices.tolist()
+        assert row["words"] == [lm.tokenizer.token(i) for i in likeliest]
+    shown = bighmm("tag", trained, PREFIX).out
+    assert all(f" {row['word']} " in shown for row in found["tokens"])
+
+
+def test_interruption(bighmm, trained, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bighmm.cli.questions.open_model", interrupted)
+    done = bighmm("next", trained)
+    assert (done.status, done.err, done.out) == (130, "bighmm: interrupted\n", "")
+
+
+def test_a_reader_may_stop_reading(trained):
+    """As in `bighmm next RUN | true`."""
+    program = "import sys; from bighmm.cli.main import main; main(sys.argv[1:])"
+    read, write = os.pipe()
+    os.close(read)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "next", str(trained)],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -1,0 +1,178 @@
+"""Every Triton kernel against plain torch in float64, at odd sizes.
+
+On a machine without a GPU the kernels run in Triton's interpreter, in float32; on a GPU they
+multiply bfloat16 numbers, and gradients, whose weights are rounded too, are that much coarser.
+"""
+
+import pytest
+import torch
+
+from bighmm.hmm import HMM
+from bighmm.infer.inputs import Carry, read
+from bighmm.kernels import rounded, use_triton
+from bighmm.kernels.residual import residual
+from bighmm.kernels.row_norm import row_norm
+from bighmm.params.emissions import factored_emission
+from bighmm.support import Blocked
+from bighmm.transitions import Factored
+from models import ragged
+
+pytest.importorskip("triton")
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CLOSE = 1e-5
+GRADIENT = 1e-2 if DEVICE.type == "cuda" else 1e-3  # logits of some thousand in float32
+
+
+def normal(*shape, seed, scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(*shape, generator=generator) * scale
+    return rounded(values).to(DEVICE).requires_grad_()
+
+
+def exact(*tensors):
+    return [t.detach().double().requires_grad_() for t in tensors]
+
+
+def assert_near(got, expected, tolerance):
+    for g, e in zip(got, expected, strict=True):
+        assert torch.isfinite(g).all()
+        assert (g - e).norm() <= tolerance * e.norm() + 1e-6
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("scale", [0.3, 30.0])
+@pytest.mark.parametrize(
+    "rows, columns, width", [(1, 1, 1), (5, 7, 3), (70, 130, 64), (65, 33, 100), (3, 70, 300)]
+)
+def test_row_norm(rows, columns, width, scale, with_bias):
+    leaving = normal(rows, width, seed=1, scale=scale)
+    entering, bias = normal(columns, width, seed=2), normal(columns, seed=3)
+    operands = [leaving, entering, bias] if with_bias else [leaving, entering]
+    weights = normal(rows, seed=4).detach()
+    norm = row_norm(*operands, impl="triton")
+    twins = exact(*operands)
+    truth = (twins[0] @ twins[1].T + (twins[2] if with_bias else 0.0)).logsumexp(1)
+    assert_near([norm], [truth], CLOSE)
+    assert_near(
+        torch.autograd.grad((norm * weights).sum(), operands),
+        torch.autograd.grad((truth * weights).sum(), twins),
+        GRADIENT,
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(row_norm(*operands, impl="triton"), norm.detach())
+
+
+@pytest.mark.parametrize("rows, width", [(1, 1), (70, 24), (9, 32), (130, 65)])
+def test_residual(rows, width):
+    shapes = ((rows, width), (width, width), (width,), (width, width), (width,), (width,), (width,))
+    given = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+    weights = normal(rows, width, seed=9).detach()
+    twins = exact(*given)
+    results = []
+    for (x, w1, b1, w2, b2, scale, shift), impl in ((given, "triton"), (twins, "torch")):
+        found = residual(x, (w1, b1), (w2, b2), (scale, shift), impl)
+        results.append((found, torch.autograd.grad((found * weights).sum(), (x, w1, b1, w2, b2))))
+    coarse = 3e-2 if DEVICE.type == "cuda" else CLOSE
+    if width > 1:  # the norm of one number does not depend on it
+        assert_near([results[0][0]], [results[1][0]], coarse)
+        assert_near(results[0][1], results[1][1], coarse)
+
+
+def blocked_case(alive, blocks, vocabulary, width, scale=1.0):
+    """Operands, and a function from (operands, impl) to an HMM."""
+    states = alive * blocks
+    block_of = (torch.arange(vocabulary) ** 2 % blocks).clamp(max=blocks - 1)
+    block_of[:blocks] = torch.arange(blocks)
+    support = Blocked.of(block_of, states).to(DEVICE)
+    operands = [
+        normal(states, width, seed=1, scale=scale),
+        normal(states, width, seed=2),
+        normal(states, width, seed=3),
+        normal(vocabulary, width, seed=4),
+        normal(vocabulary, seed=5),
+        normal(states, seed=6),
+    ]
+
+    def make(operands, impl):
+        leaving, entering, emit, words, bias, start = operands
+        emission = factored_emission(support, emit, words, bias, impl)
+        transitions = Factored(leaving, entering, rounded=impl == "triton")
+        return HMM(start.log_softmax(0), transitions, emission, support, 0)
+
+    return operands, make
+
+
+CASES = [(1, 3, 5, 4), (3, 4, 9, 5), (16, 2, 11, 24), (20, 3, 70, 16), (130, 2, 7, 8)]
+
+
+@pytest.mark.parametrize("alive, blocks, vocabulary, width", CASES)
+def test_blocked_emission(alive, blocks, vocabulary, width):
+    operands, make = blocked_case(alive, blocks, vocabulary, width)
+    twins = exact(*operands)
+    weights = normal(vocabulary, alive, seed=8).detach()
+    found, truth = make(operands, "triton").emission, make(twins, "torch").emission
+    assert_near([found], [truth], CLOSE)
+    assert_near(
+        torch.autograd.grad((found * weights).sum(), operands[2:5]),
+        torch.autograd.grad((truth * weights).sum(), twins[2:5]),
+        GRADIENT,
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize("alive, blocks, vocabulary, width", CASES)
+def test_blocked_likelihood(alive, blocks, vocabulary, width, scale):
+    operands, make = blocked_case(alive, blocks, vocabulary, width, scale)
+    twins = exact(*operands)
+    tokens, lengths = ragged(vocabulary, [7, 1, 0, 4], seed=1)
+    tokens[0, 2] = 0  # a text that ends inside a row
+    tokens, lengths = tokens.to(DEVICE), lengths.to(DEVICE)
+    weights = torch.tensor([1.0, 0.5, 2.0, -1.0], device=DEVICE)
+    results = []
+    for given, impl in ((operands, "triton"), (twins, "torch")):
+        hmm = make(given, impl)
+        found = hmm.log_prob(tokens, lengths, impl=impl)
+        results.append((found, torch.autograd.grad((found * weights).sum(), given)))
+        with torch.no_grad():
+            torch.testing.assert_close(hmm.log_prob(tokens, lengths, impl=impl), found.detach())
+    assert_near([results[0][0]], [results[1][0]], CLOSE)
+    assert_near(results[0][1], results[1][1], GRADIENT)
+
+
+def test_windows_carry_the_state():
+    operands, make = blocked_case(5, 3, 9, 4)
+    hmm = make(operands, "triton")
+    tokens, _ = ragged(9, [8, 8], seed=3)
+    whole = read(hmm, tokens.to(DEVICE))
+    carry = Carry.at_start(hmm, 2)
+    expected, _ = hmm.advance(whole, carry, "triton")
+    halves = []
+    for first, last in ((0, 3), (3, 8)):
+        gained, carry = hmm.advance(whole.window(first, last), carry, "triton")
+        halves.append(gained)
+    torch.testing.assert_close(sum(halves), expected)
+
+
+def test_impossible_sequences():
+    operands, make = blocked_case(4, 2, 6, 3)
+    hmm = make(operands, "triton")
+    emission = hmm.emission.detach().clone()
+    emission[3] = -torch.inf
+    start = hmm.start.detach().requires_grad_()
+    changed = HMM(start, hmm.transitions, emission, hmm.support, 0)
+    tokens = torch.tensor([[1, 3, 2], [1, 2, 2]], device=DEVICE)
+    found = changed.log_prob(tokens, impl="triton")
+    assert found[0] == -torch.inf and torch.isfinite(found[1])
+    (grad,) = torch.autograd.grad(found.sum(), start)
+    assert torch.isfinite(grad).all()
+
+
+def test_choice_of_implementation(monkeypatch):
+    x = torch.zeros(1, device=DEVICE)
+    assert use_triton(x, "triton") and not use_triton(x, "torch")
+    assert use_triton(x, "auto") == x.is_cuda
+    monkeypatch.setattr("bighmm.kernels._triton_installed", lambda: False)
+    assert not use_triton(x, "auto")
+    with pytest.raises(ValueError, match="needs a GPU"):
+        use_triton(x, "triton")
