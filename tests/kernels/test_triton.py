@@ -34,10 +34,11 @@ def exact(*tensors):
     return [t.detach().double().requires_grad_() for t in tensors]
 
 
-def assert_near(got, expected, tolerance):
-    for g, e in zip(got, expected, strict=True):
+def assert_near(got, expected, tolerance, plain=None):
+    """Within `tolerance`, or a few times the error that plain torch makes in float32."""
+    for g, e, p in zip(got, expected, plain or expected, strict=True):
         assert torch.isfinite(g).all()
-        assert (g - e).norm() <= tolerance * e.norm() + 1e-6
+        assert (g - e).norm() <= tolerance * e.norm() + 5 * (p - e).norm() + 1e-5
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
@@ -129,15 +130,17 @@ def test_blocked_likelihood(alive, blocks, vocabulary, width, scale):
     tokens[0, 2] = 0  # a text that ends inside a row
     tokens, lengths = tokens.to(DEVICE), lengths.to(DEVICE)
     weights = torch.tensor([1.0, 0.5, 2.0, -1.0], device=DEVICE)
+    single = [t.detach().requires_grad_() for t in operands]
     results = []
-    for given, impl in ((operands, "triton"), (twins, "torch")):
+    for given, impl in ((operands, "triton"), (twins, "torch"), (single, "torch")):
         hmm = make(given, impl)
         found = hmm.log_prob(tokens, lengths, impl=impl)
         results.append((found, torch.autograd.grad((found * weights).sum(), given)))
         with torch.no_grad():
             torch.testing.assert_close(hmm.log_prob(tokens, lengths, impl=impl), found.detach())
-    assert_near([results[0][0]], [results[1][0]], CLOSE)
-    assert_near(results[0][1], results[1][1], GRADIENT)
+    found, truth, plain = results
+    assert_near(found[:1], truth[:1], CLOSE)
+    assert_near(found[1], truth[1], GRADIENT, plain[1])
 
 
 def test_windows_carry_the_state():
