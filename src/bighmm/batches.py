@@ -28,6 +28,11 @@ class Batches(Protocol):
     @property
     def steps_per_epoch(self) -> int: ...
 
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """The largest (B, T), if batches are about that large; None if they vary."""
+        ...
+
     def batch(self, step: int) -> Batch: ...
 
 
@@ -62,6 +67,7 @@ class Streams:
     ) -> None:
         self.tokens, self.documents = tokens, documents
         self.rows, self.window, self.seed = min(batch, len(tokens)), window, seed
+        self.shape = (self.rows, window)
         per_row = math.ceil(len(tokens) / self.rows)
         self.steps_per_epoch = math.ceil(per_row / window)
 
@@ -83,6 +89,7 @@ class Sentences:
     """Whole sentences, up to and with their end mark, B at a time and of similar length."""
 
     POOL = 64  # batches among which sentences are sorted by length
+    shape = None
 
     def __init__(self, tokens: np.ndarray, end: int, batch: int, seed: int) -> None:
         self.tokens, self.rows, self.seed = tokens, batch, seed
@@ -117,6 +124,7 @@ class Windows:
     ) -> None:
         self.tokens, self.documents = tokens, documents
         self.rows, self.window, self.seed = batch, window, seed
+        self.shape = (batch, window)
         self.count = -(-len(tokens) // window)
         self.steps_per_epoch = -(-self.count // batch)
 

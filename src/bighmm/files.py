@@ -66,7 +66,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fresh.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.rename(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -81,8 +81,22 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         """Drop the cached HMM because the parameters have changed."""
         self._hmm = None
 
-    def to(self, device: torch.device | str) -> HMMLM:
+    @property
+    def device(self) -> torch.device:
+        return next(self.params.parameters()).device
+
+    def to(
+        self, device: torch.device | str, operands: Literal["auto", "float32", "bfloat16"] = "auto"
+    ) -> HMMLM:
+        """Move to a device; there `operands` is the type of the vectors whose products are logits.
+
+        "auto" is bfloat16 on a GPU, where kernels multiply it fast, and float32 elsewhere. The
+        model is exactly normalised with either, but not quite the same one.
+        """
         self.params.to(device)
+        if operands == "auto":
+            operands = "bfloat16" if self.device.type == "cuda" else "float32"
+        self.params.operands = operands
         self.forget()
         return self
 

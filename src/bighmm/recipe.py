@@ -88,6 +88,10 @@ class TrainingSettings:
     seed: int = 1
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one."""
+    operands: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the vectors whose products are logits; auto: bfloat16 on a GPU, else float32."""
+    capture: bool = True
+    """On a GPU, capture the step as a graph where its shape allows."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +211,18 @@ def _check(recipe: Recipe) -> None:
             f"epochs, lr and plateau_factor must be finite and above 0 and clip not below, not "
             f"{training.epochs}, {training.lr}, {training.plateau_factor} and {training.clip}"
         )
+    if training.seed < 0 or training.weight_decay < 0 or training.plateau_patience < 1:
+        raise ValueError(
+            f"seed and weight_decay must not be below 0 and plateau_patience not below 1, not "
+            f"{training.seed}, {training.weight_decay} and {training.plateau_patience}"
+        )
+    if not (0 <= training.beta1 < 1 and 0 <= training.beta2 < 1 and training.lr <= 1e30):
+        raise ValueError(
+            f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
+            f"{training.beta1}, {training.beta2} and {training.lr}"
+        )
+    if getattr(recipe.parameters, "width", 1) < 1:
+        raise ValueError(f"width must be at least 1, not {recipe.parameters.width}")
     if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
         raise ValueError(
             f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "

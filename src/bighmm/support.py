@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bighmm import randomness
+from bighmm.kernels import Impl, use_triton
 
 PIECE = 64  # tokens of a block that are worked on together
 
@@ -307,7 +308,15 @@ class Free:
         return rows.scatter(1, tokens, values)[:, :-1]
 
     def draw_kept(self, rate: float, key: Tensor) -> Tensor:
-        return _draw_kept(1, self.num_states, rate, key)
+        """Every token keeps at least one of its states, so a few more may survive."""
+        kept = torch.zeros(self.num_states, dtype=torch.bool, device=key.device)
+        kept[_draw_kept(1, self.num_states, rate, key)] = True
+        table = self.table.to(key.device)
+        present = table >= 0
+        lost = ~(kept[table.clamp(min=0)] & present).any(1)
+        first = table[lost].amax(1)
+        kept[first[first >= 0]] = True
+        return torch.nonzero(kept).squeeze(1)
 
     def restrict(self, kept: Tensor) -> Free:
         renumbered = torch.full((self.num_states + 1,), -1, device=kept.device)
@@ -318,11 +327,15 @@ class Free:
         return Free(self.table.to(device), self.num_states)
 
 
-def _draw_kept(groups: int, size: int, rate: float, key: Tensor) -> Tensor:
+def _draw_kept(groups: int, size: int, rate: float, key: Tensor, impl: Impl = "auto") -> Tensor:
     """In each of `groups` groups of `size` states the same number is kept, at least one."""
     if not 0 <= rate < 1:
         raise ValueError(f"the rate of state dropout must be at least 0 and below 1, not {rate}")
     keep = max(1, round((1 - rate) * size))
+    if use_triton(key, impl) and size <= 2048:
+        from bighmm.kernels import dropout_mask_triton
+
+        return dropout_mask_triton.draw(groups, size, keep, key)
     order = randomness.noise(key, groups * size).view(groups, size)
     within = order.argsort(dim=1)[:, :keep].sort(dim=1).values
     first = torch.arange(groups, device=within.device) * size

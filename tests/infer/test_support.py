@@ -66,7 +66,7 @@ def test_restrict_renumbers(kind):
     support = random_support(kind, 12, 7)
     kept = support.draw_kept(0.5, torch.tensor(1))
     restricted = support.restrict(kept)
-    assert restricted.num_states == len(kept) == 6
+    assert restricted.num_states == len(kept) >= 6
     for token in range(7):
         before = set(support.states(torch.tensor(token)).tolist()) & set(kept.tolist())
         after = restricted.states(torch.tensor(token))
@@ -98,6 +98,15 @@ def test_restricted_model_is_still_a_distribution(kind):
         hmm.tables()[1],
         whole.tables()[1][kept][:, kept] / whole.tables()[1][kept][:, kept].sum(1, keepdim=True),
     )
+
+
+def test_every_token_of_a_free_support_keeps_a_state():
+    support = Free.random(50, 60, alive=2, seed=0)
+    for step in range(20):
+        kept = support.draw_kept(0.9, randomness.key(0, step))
+        assert (support.restrict(kept).states(torch.arange(50)) >= 0).any(1).all()
+    lonely = Free(torch.tensor([[0, 1], [-1, -1]]), 2)
+    assert len(lonely.draw_kept(0.5, torch.tensor(0))) == 1
 
 
 def test_token_without_a_state_is_impossible():

@@ -13,11 +13,13 @@ from bighmm.kernels import rounded, use_triton
 from bighmm.kernels.residual import residual
 from bighmm.kernels.row_norm import row_norm
 from bighmm.params.emissions import factored_emission
-from bighmm.support import Blocked
+from bighmm.randomness import key
+from bighmm.support import Blocked, _draw_kept
 from bighmm.transitions import Factored
 from models import ragged
 
 pytest.importorskip("triton")
+from bighmm.kernels.rounding_triton import to_bfloat16_values
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = 1e-5
@@ -169,6 +171,21 @@ def test_impossible_sequences():
     assert found[0] == -torch.inf and torch.isfinite(found[1])
     (grad,) = torch.autograd.grad(found.sum(), start)
     assert torch.isfinite(grad).all()
+
+
+@pytest.mark.parametrize("groups, size", [(1, 1), (3, 5), (2, 100), (4, 256)])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.5, 0.99])
+def test_dropout_mask(groups, size, rate):
+    for step in range(3):
+        of_step = key(7, step)
+        expected = _draw_kept(groups, size, rate, of_step, "torch")
+        found = _draw_kept(groups, size, rate, of_step.to(DEVICE), "triton")
+        assert torch.equal(found.cpu(), expected)
+
+
+def test_rounding():
+    x = normal(1000, seed=1).detach() * 1e3 + 0.123
+    assert torch.equal(to_bfloat16_values(x), x.bfloat16().float())
 
 
 def test_choice_of_implementation(monkeypatch):

@@ -240,11 +240,11 @@ def test_resumed_plateau_knows_how_long_it_waited(start, monkeypatch):
 
 def test_clipping_bounds_the_gradient(start):
     training = start(training={"clip": 1e-3})
-    training._train_step()
+    training.steps.run(0, 1)
     squares = [p.grad.square().sum() for p in training.lm.params.parameters()]
     assert float(sum(squares)) ** 0.5 == pytest.approx(1e-3, rel=1e-3)
     free = start(training={"clip": 0}, run="free")
-    free._train_step()
+    free.steps.run(0, 1)
     assert float(sum(p.grad.square().sum() for p in free.lm.params.parameters())) ** 0.5 > 1e-2
 
 

@@ -42,6 +42,13 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        _fail(
+            "the GPU's memory is full; reduce --states, --batch, --window or --width, or use "
+            "--device cpu"
+        )
     except KeyboardInterrupt:
         print("bighmm: interrupted", file=sys.stderr)
         sys.exit(130)

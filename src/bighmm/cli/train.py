@@ -65,7 +65,7 @@ def train_command(argv: list[str]) -> None:
         markup=False,
     )
     with clustering_progress() as progress:
-        lm = new_model(recipe, corpus, progress).to(device)
+        lm = new_model(recipe, corpus, progress).to(device, recipe.training.operands)
     if not resuming:
         run.mkdir(parents=True, exist_ok=True)
         described = {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint}
@@ -203,7 +203,8 @@ def _finish(run: Path, recipe: Recipe, corpus: Corpus, training: Training) -> di
     """Evaluate the best model on held-out text and write it all to RUN/result.json."""
     folder = existing_folder(run / "model")
     assert folder is not None, "a finished run has saved its best model"
-    lm = HMMLM.from_pretrained(folder).to(find_device(recipe.training.device))
+    device = find_device(recipe.training.device)
+    lm = HMMLM.from_pretrained(folder).to(device, recipe.training.operands)
     figures = {}
     for split in ("valid", "test"):
         found = dataclasses.asdict(lm.perplexity(corpus, split=split))
@@ -217,7 +218,7 @@ def _finish(run: Path, recipe: Recipe, corpus: Corpus, training: Training) -> di
         "parameters": sum(p.numel() for p in lm.params.parameters()),
         "steps": training.step,
         "seconds": round(training.seconds, 2),
-        "device": str(training.device),
+        "device": str(lm.device),
         **figures,
         "samples": sample_texts(lm.to("cpu"), 3, seed=recipe.training.seed),
     }

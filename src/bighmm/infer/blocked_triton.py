@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.infer.inputs import Carry, Sequences
-from bighmm.infer.numerics import finite_or_zero
 from bighmm.kernels import operand
 from bighmm.support import Blocked
 from bighmm.transitions import Factored
@@ -78,7 +77,6 @@ class _BlockedLogSum(torch.autograd.Function):
         if wanted:
             ctx.chain = described
             ctx.save_for_backward(leaving, entering, tiles, forward, peaks, backward, log_sum)
-            ctx.num_blocks = len(start) // first.shape[1]
         ctx.mark_non_differentiable(at_end)
         return log_sum, at_end
 
@@ -88,23 +86,10 @@ class _BlockedLogSum(torch.autograd.Function):
         from bighmm.kernels import blocked_chain_triton as kernels
 
         leaving, entering, tiles, forward, peaks, backward, log_sum = ctx.saved_tensors
-        before, at, fresh, lengths = ctx.chain
-        alive = forward.shape[2]
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        joint = forward + backward
-        total = finite_or_zero(joint.logsumexp(2, keepdim=True))
-        used = (joint - total).exp() * weight.view(-1, 1, 1)  # p(z_t | x), for the P positions
-        left = forward[:, :-1] - peaks[:, :-1].unsqueeze(2)
-        right = backward[:, 1:] - total[:, 1:]
+        sweeps = kernels.Sweeps(forward, peaks, backward)
+        uses = kernels.marginals(ctx.chain, sweeps, weight, len(leaving))
         of_leaving, of_entering = kernels.pull_back(
-            ctx.chain, leaving, entering, tiles, left, right, weight
+            ctx.chain, leaving, entering, tiles, uses.left, uses.right, weight
         )
-        inside = torch.arange(at.shape[1], device=at.device) < lengths.unsqueeze(1)
-        entered = used[:, 1:] * inside.unsqueeze(2)
-        left_from = used[:, :-1] * (inside & ~fresh).unsqueeze(2)
-        of_start = entered.new_zeros(ctx.num_blocks, alive)
-        started = entered * fresh.unsqueeze(2)
-        of_start.index_add_(0, at.reshape(-1), started.reshape(-1, alive))
-        of_norm = entered.new_zeros(ctx.num_blocks, alive)
-        of_norm.index_add_(0, before.reshape(-1), left_from.reshape(-1, alive), alpha=-1.0)
-        return None, None, of_start.view(-1), entered, of_norm.view(-1), of_leaving, of_entering
+        return None, None, uses.of_start, uses.of_emitted, uses.of_norm, of_leaving, of_entering

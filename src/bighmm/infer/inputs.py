@@ -116,8 +116,12 @@ def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
             f"token id {int(tokens[row, place])} in row {row}, position {place} is not in the "
             f"vocabulary: ids go from 0 to {vocabulary_size - 1}"
         )
-    ids = tokens.masked_fill(~inside, 0)
-    fresh = torch.ones_like(inside)
+    return trusted(hmm, tokens.masked_fill(~inside, 0), lengths)
+
+
+def trusted(hmm: HMM, ids: Tensor, lengths: Tensor) -> Sequences:
+    """Sequences of ids (B, T) that are known to be in the vocabulary, with 0 in the padding."""
+    fresh = torch.ones_like(ids, dtype=torch.bool)
     fresh[:, 1:] = ends_text(hmm, ids[:, :-1])
     return Sequences(ids, lengths, fresh)
 

@@ -1,9 +1,10 @@
 """Sums over the state paths of a blocked model, and their expected counts, as Triton kernels.
 
-What `infer.chain` does with potentials that torch has made, in three kernels:
+What `infer.chain` does with potentials that torch has made, in four kernels:
 
     _tiles      log p(j, x_t | i) for the states i of the token before and j of the token at t
     _sweeps     forward and backward vectors; one program per sequence and direction
+    _marginals  expected uses of states, and the gradients that are sums of them
     _moves      expected moves times entering vectors: the gradient of the leaving vectors, and
                 the other way round
 
@@ -82,9 +83,45 @@ def sweep(chain: Chain, first: Tensor, tiles: Tensor, with_backward: bool) -> Sw
         time,
         alive,
         CHUNK=chunk,
-        num_warps=8 if chunk >= 128 else 4,
+        num_warps=_sweep_warps(chunk),
     )
     return Sweeps(forward, peaks, backward if with_backward else None)
+
+
+class Marginals(NamedTuple):
+    """Expected uses of everything but the moves, weighted; left and right are for the moves."""
+
+    left: Tensor  # (B, T, K)
+    right: Tensor  # (B, T, K)
+    of_emitted: Tensor  # (B, T, K)
+    of_start: Tensor  # (Z,)
+    of_norm: Tensor  # (Z,)
+
+
+def marginals(chain: Chain, sweeps: Sweeps, weight: Tensor, num_states: int) -> Marginals:
+    """p(z_t | x) as the gradients that follow from it; weight (B,) is zero where p(x) is."""
+    forward, peaks, backward = sweeps
+    batch, positions, alive = forward.shape
+    left = torch.empty(batch, positions - 1, alive, dtype=torch.float32, device=forward.device)
+    right, of_emitted = torch.empty_like(left), torch.empty_like(left)
+    sums = torch.zeros(2, num_states, dtype=torch.float32, device=forward.device)
+    _marginals[(batch, positions)](
+        *chain,
+        forward,
+        peaks,
+        backward,
+        weight,
+        left,
+        right,
+        of_emitted,
+        sums[0],
+        sums[1],
+        positions - 1,
+        alive,
+        ALIVE=triton.next_power_of_2(alive),
+        num_warps=1 if alive <= 128 else 4,
+    )
+    return Marginals(left, right, of_emitted, sums[0], sums[1])
 
 
 def pull_back(
@@ -124,6 +161,10 @@ def pull_back(
             num_warps=8 if chunk >= 64 else 4,
         )
     return of_leaving, of_entering
+
+
+def _sweep_warps(chunk: int) -> int:
+    return 16 if chunk >= 128 else 4
 
 
 def _chunk(alive: int, most: int) -> int:
@@ -340,6 +381,55 @@ def _sweeps(
                 tl.store(backward + t * alive + i, value, mask=i < alive)
                 highest = tl.maximum(highest, tl.max(tl.where(i < alive, value, -float("inf")), 0))
             peak = tl.where(highest > -float("inf"), highest, 0.0)
+
+
+@triton.jit
+def _marginals(
+    before,
+    at,
+    fresh,
+    lengths,
+    forward,
+    peaks,
+    backward,
+    weight,
+    left,
+    right,
+    of_emitted,
+    of_start,
+    of_norm,
+    time,
+    alive,
+    ALIVE: tl.constexpr,
+):
+    row = tl.program_id(0)
+    position = tl.program_id(1)
+    length = tl.load(lengths + row)
+    k = tl.arange(0, ALIVE)
+    here = (row * (time + 1) + position) * alive + k
+    ahead = tl.load(forward + here, mask=k < alive, other=-float("inf"))
+    behind = tl.load(backward + here, mask=k < alive, other=-float("inf"))
+    joint = ahead + behind
+    top = tl.max(joint, 0)
+    top = tl.where(top > -float("inf"), top, 0.0)
+    total = top + tl.log(tl.sum(tl.exp(joint - top), 0))
+    total = tl.where(total > -float("inf"), total, 0.0)
+    used = tl.exp(joint - total) * tl.load(weight + row)
+    used = tl.where(position <= length, used, 0.0)
+    if position > 0:  # what is entered at t = position - 1
+        place = row * time + position - 1
+        tl.store(right + place * alive + k, behind - total, mask=k < alive)
+        tl.store(of_emitted + place * alive + k, used, mask=k < alive)
+        if (tl.load(fresh + place) != 0) & (position <= length):
+            state = tl.load(at + place) * alive + k
+            tl.atomic_add(of_start + state, used, mask=k < alive, sem="relaxed")
+    if position < time:  # what is left at t = position
+        place = row * time + position
+        peak = tl.load(peaks + row * (time + 1) + position)
+        tl.store(left + place * alive + k, ahead - peak, mask=k < alive)
+        if (tl.load(fresh + place) == 0) & (position < length):
+            state = tl.load(before + place) * alive + k
+            tl.atomic_add(of_norm + state, -used, mask=k < alive, sem="relaxed")
 
 
 @triton.jit

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 64  # per program
+ROWS = 16  # per program
 AT_ONCE = 8
 
 

@@ -15,18 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
-from bighmm import randomness
 from bighmm.batches import make_batches
 from bighmm.corpus import Corpus
 from bighmm.evaluate import Evaluation, evaluate
 from bighmm.files import existing_folder, replace_folder
-from bighmm.infer.inputs import Carry, read
-from bighmm.learn.carried import Carried
 from bighmm.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bighmm.learn.schedule import make_schedule
+from bighmm.learn.steps import make_steps
 from bighmm.lm import HMMLM
 from bighmm.recipe import Recipe
 
@@ -83,17 +78,10 @@ class Training:
         self.total_steps = max(1, round(settings.epochs * self.batches.steps_per_epoch))
         self.check_steps = self._steps_with_checks()
         self.schedule = make_schedule(settings, self.total_steps)
-        self.optimizer = torch.optim.AdamW(
-            lm.params.parameters(),
-            lr=settings.lr,
-            betas=(settings.beta1, settings.beta2),
-            weight_decay=settings.weight_decay,
-        )
+        self.steps = make_steps(lm, self.batches, settings, self.schedule)
         self.log = Log(run / "log.jsonl")
-        self.device = next(lm.params.parameters()).device
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         self.best = math.inf
-        self.carried: Carried | None = None
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> float:
         """Train to the end and return the best validation perplexity.
@@ -105,12 +93,7 @@ class Training:
             self.log.cut(0)  # left by a run that was stopped before its first checkpoint
         saved = time.monotonic()
         while self.step < self.total_steps:
-            began = time.monotonic()
-            report = self._train_step()
-            self.seconds += time.monotonic() - began
-            report = dataclasses.replace(report, seconds=self.seconds)
-            self.log.write("step", dataclasses.asdict(report))
-            self.observer.stepped(report)
+            report = self._steps_together()
             checked = self.step in self.check_steps
             if checked:
                 self._check(report)
@@ -123,7 +106,7 @@ class Training:
         return self.best
 
     def save(self) -> None:
-        save_checkpoint(self.run_folder, Checkpoint(self._tensors(), self._state()))
+        save_checkpoint(self.run_folder, Checkpoint(self.steps.tensors(), self._state()))
 
     def resume(self) -> None:
         """Go back to the last checkpoint of the run folder."""
@@ -132,46 +115,31 @@ class Training:
             self.observer.said(warning)
         self._restore(checkpoint)
 
-    def _train_step(self) -> StepReport:
-        batch = self.batches.batch(self.step)
-        support = self.lm.params.support
-        kept = None
-        if self.settings.state_dropout > 0:
-            key = randomness.key(self.settings.seed, self.step)
-            kept = support.draw_kept(self.settings.state_dropout, key).to(self.device)
-        hmm = self.lm.params(kept)
-        window = read(hmm, torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
-        carry = Carry.at_start(hmm, len(window.ids))
-        if batch.continues and self.carried is not None:
-            carry = self.carried.onto(hmm, kept, support.num_states)
-        log_prob, carry = hmm.advance(window, carry)
-        count = int(batch.lengths.sum())
-        loss = -log_prob.sum() / count
-
-        rate = self.schedule.rate(self.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        parameters = self.lm.params.parameters()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.clip or math.inf)
-        self._require_finite(self.step + 1, "loss", float(loss.detach()))
-        self._require_finite(self.step + 1, "gradient's norm", float(norm))
-        self.optimizer.step()
-        self.lm.forget()
-
-        self.carried = Carried.after(carry, hmm, kept)
-        self.step += 1
-        self.tokens += count
-        return StepReport(
-            step=self.step,
-            total_steps=self.total_steps,
-            epoch=self.step / self.batches.steps_per_epoch,
-            loss=float(loss.detach()),
-            lr=rate,
-            tokens=self.tokens,
-            seconds=self.seconds,
-        )
+    def _steps_together(self) -> StepReport:
+        """As many steps as are best done at once, up to the next check; the last one's report."""
+        next_check = min(step for step in self.check_steps if step > self.step)
+        count = min(self.steps.at_once, next_check - self.step)
+        began = time.monotonic()
+        finished = self.steps.run(self.step, count)
+        each = (time.monotonic() - began) / count
+        for done in finished:
+            self._require_finite(self.step + 1, "loss", done.loss)
+            self._require_finite(self.step + 1, "gradient's norm", done.norm)
+            self.step += 1
+            self.tokens += done.tokens
+            self.seconds += each
+            report = StepReport(
+                step=self.step,
+                total_steps=self.total_steps,
+                epoch=self.step / self.batches.steps_per_epoch,
+                loss=done.loss,
+                lr=done.lr,
+                tokens=self.tokens,
+                seconds=self.seconds,
+            )
+            self.log.write("step", dataclasses.asdict(report))
+            self.observer.stepped(report)
+        return report
 
     def _check(self, report: StepReport) -> None:
         valid = evaluate(
@@ -204,14 +172,6 @@ class Training:
         number = math.ceil(self.total_steps / per_check)
         return {round((i + 1) * per_check) for i in range(number)} | {self.total_steps}
 
-    def _tensors(self) -> dict[str, Tensor]:
-        tensors = {f"model.{k}": v for k, v in self.lm.params.state_dict().items()}
-        for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{k}": v for k, v in state.items()}
-        if self.carried is not None:
-            tensors |= {f"carried.{k}": v for k, v in dataclasses.asdict(self.carried).items()}
-        return {k: v.detach().cpu() for k, v in tensors.items()}
-
     def _state(self) -> dict[str, Any]:
         return {
             "step": self.step,
@@ -223,20 +183,7 @@ class Training:
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
-        for name, tensor in checkpoint.tensors.items():
-            group, _, rest = name.partition(".")
-            groups[group][rest] = tensor.to(self.device)
-        self.lm.params.load_state_dict(groups["model"])
-        self.lm.forget()
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in groups["optimizer"].items():
-            index, _, rest = name.partition(".")
-            moments.setdefault(int(index), {})[rest] = tensor
-        whole = self.optimizer.state_dict()
-        self.optimizer.load_state_dict({**whole, "state": moments})
-        if groups["carried"]:
-            self.carried = Carried(**groups["carried"])
+        self.steps.restore(checkpoint.tensors)
         state = checkpoint.state
         self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         self.best = math.inf if state["best"] is None else state["best"]

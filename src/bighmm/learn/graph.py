@@ -1,0 +1,153 @@
+"""Training steps on a GPU as one captured graph: the host only launches it.
+
+A burst of batches, learning rates and flags is copied to the device at once; the graph picks its
+own by a counter that it raises itself, and leaves the loss and the gradient's norm behind, which
+are read once per burst. The first steps are done without the graph, as kernels are compiled and
+memory is set aside in them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bighmm.batches import Batches
+from bighmm.infer.inputs import Carry, trusted
+from bighmm.learn.carried import Carried
+from bighmm.learn.schedule import Schedule
+from bighmm.learn.steps import (
+    Done,
+    clip,
+    draw_mask,
+    loss_of,
+    make_optimizer,
+    restore_tensors,
+    saved_tensors,
+    set_rate,
+)
+from bighmm.lm import HMMLM
+from bighmm.recipe import TrainingSettings
+
+STEPS_BEFORE_CAPTURE = 3
+
+
+class GraphSteps:
+    at_once = 64
+
+    def __init__(
+        self, lm: HMMLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
+    ) -> None:
+        assert batches.shape is not None, "a graph needs batches of one shape"
+        self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
+        self.optimizer = make_optimizer(lm, settings)
+        self.stream = torch.cuda.Stream(lm.device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.plain_steps = 0
+        rows, window = batches.shape
+        burst, device = self.at_once, lm.device
+        self.ids = torch.zeros(burst, rows, window, dtype=torch.long, device=device)
+        self.lengths = torch.zeros(burst, rows, dtype=torch.long, device=device)
+        self.continues = torch.zeros(burst, dtype=torch.bool, device=device)
+        self.rates = torch.zeros(burst, device=device)
+        self.outcome = torch.zeros(burst, 2, device=device)  # loss, norm
+        self.place = torch.zeros(1, dtype=torch.long, device=device)
+        self.step = torch.zeros((), dtype=torch.long, device=device)
+        self.carried = self._nothing_carried(rows)
+
+    def run(self, step: int, count: int) -> list[Done]:
+        assert count <= self.at_once
+        batches = [self.batches.batch(step + i) for i in range(count)]
+        rates = [self.schedule.rate(step + i) for i in range(count)]
+        with torch.cuda.stream(self.stream):
+            self._fill(batches, rates)
+            self.step.fill_(step)
+            for _ in range(count):
+                self._one()
+            outcome = self.outcome[:count].tolist()
+        self.lm.forget()
+        return [
+            Done(loss, norm, rate, int(batch.lengths.sum()))
+            for (loss, norm), rate, batch in zip(outcome, rates, batches, strict=True)
+        ]
+
+    def tensors(self) -> dict[str, Tensor]:
+        return saved_tensors(self.lm, self.optimizer, self.carried)
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        carried = restore_tensors(self.lm, self.optimizer, tensors)
+        if carried is not None:
+            _copy(carried, self.carried)
+        torch.cuda.synchronize(self.lm.device)
+
+    def _one(self) -> None:
+        if self.graph is None and self.plain_steps < STEPS_BEFORE_CAPTURE:
+            self.plain_steps += 1
+            self._body()
+            return
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=self.stream):
+                self._body()
+        self.graph.replay()
+
+    def _body(self) -> None:
+        ids = self.ids.index_select(0, self.place).squeeze(0)
+        lengths = self.lengths.index_select(0, self.place).squeeze(0)
+        continues = self.continues.index_select(0, self.place)
+        kept = draw_mask(self.lm, self.settings, self.step)
+        hmm = self.lm.params(kept)
+        begun = Carry.at_start(hmm, len(ids))
+        gone_on = self.carried.onto(hmm, kept, self.lm.params.support.num_states)
+        carry = Carry(
+            torch.where(continues, gone_on.tokens, begun.tokens),
+            torch.where(continues.unsqueeze(1), gone_on.log_alpha, begun.log_alpha),
+            torch.where(continues, gone_on.fresh, begun.fresh),
+        )
+        loss, carry = loss_of(hmm, trusted(hmm, ids, lengths), carry)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = clip(self.lm, self.settings)
+        set_rate(self.optimizer, self.rates.index_select(0, self.place).squeeze(0))
+        self.optimizer.step()
+        _copy(Carried.after(carry, hmm, kept), self.carried)
+        outcome = torch.stack([loss.detach(), norm]).unsqueeze(0)
+        self.outcome.index_copy_(0, self.place, outcome)
+        self.place += 1
+        self.step += 1
+
+    def _fill(self, batches: list, rates: list[float]) -> None:
+        count = len(batches)
+        ids = np.zeros((count, *self.ids.shape[1:]), dtype=np.int64)
+        lengths = np.zeros((count, self.lengths.shape[1]), dtype=np.int64)
+        for i, batch in enumerate(batches):
+            rows, window = batch.ids.shape
+            ids[i, :rows, :window] = batch.ids
+            lengths[i, :rows] = batch.lengths
+        for buffer, values in (
+            (self.ids, torch.from_numpy(ids)),
+            (self.lengths, torch.from_numpy(lengths)),
+            (self.continues, torch.tensor([batch.continues for batch in batches])),
+            (self.rates, torch.tensor(rates)),
+        ):
+            buffer[:count].copy_(values)
+        self.place.zero_()
+
+    def _nothing_carried(self, rows: int) -> Carried:
+        support, device = self.lm.params.support, self.lm.device
+        kept = draw_mask(self.lm, self.settings, torch.tensor(0))
+        alive = support.alive if kept is None else support.restrict(kept.cpu()).alive
+        return Carried(
+            torch.zeros(rows, dtype=torch.long, device=device),
+            torch.full((rows, alive), -1, device=device),
+            torch.full((rows, alive), -math.inf, device=device),
+            torch.ones(rows, dtype=torch.bool, device=device),
+        )
+
+
+def _copy(source: Carried, target: Carried) -> None:
+    for field in dataclasses.fields(Carried):
+        getattr(target, field.name).copy_(getattr(source, field.name))

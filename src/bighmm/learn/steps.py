@@ -1,0 +1,172 @@
+"""Training steps: parameters, likelihood, gradient, clipping, AdamW.
+
+`PlainSteps` does one at a time on any device. `graph.GraphSteps` does the same on a GPU as one
+captured graph. Everything random is a function of the seed and the step number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bighmm import randomness
+from bighmm.batches import Batches
+from bighmm.hmm import HMM
+from bighmm.infer.inputs import Carry, Sequences, read
+from bighmm.learn.carried import Carried
+from bighmm.learn.schedule import Schedule
+from bighmm.lm import HMMLM
+from bighmm.recipe import TrainingSettings
+from bighmm.support import Free
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that was done, or, where `loss` or `norm` is not finite, could not be."""
+
+    loss: float  # nats per token
+    norm: float  # of the gradient
+    lr: float
+    tokens: int
+
+
+class Steps(Protocol):
+    at_once: int  # how many steps are best asked for together
+
+    def run(self, step: int, count: int) -> list[Done]:
+        """Do steps `step` … `step + count - 1`; fewer come back where one could not be done."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint needs besides the step number."""
+        ...
+
+    def restore(self, tensors: dict[str, Tensor]) -> None: ...
+
+
+def make_steps(
+    lm: HMMLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
+) -> Steps:
+    """Captured steps on a GPU where batches and dropout keep their shapes, else plain ones."""
+    fixed = batches.shape is not None and not isinstance(lm.params.support, Free)
+    if lm.device.type == "cuda" and settings.capture and fixed:
+        from bighmm.learn.graph import GraphSteps
+
+        return GraphSteps(lm, batches, settings, schedule)
+    return PlainSteps(lm, batches, settings, schedule)
+
+
+class PlainSteps:
+    at_once = 1
+
+    def __init__(
+        self, lm: HMMLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
+    ) -> None:
+        self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
+        self.optimizer = make_optimizer(lm, settings)
+        self.carried: Carried | None = None
+
+    def run(self, step: int, count: int) -> list[Done]:
+        return [self._one(step + i) for i in range(count)]
+
+    def _one(self, step: int) -> Done:
+        batch = self.batches.batch(step)
+        kept = draw_mask(self.lm, self.settings, torch.tensor(step))
+        hmm = self.lm.params(kept)
+        window = read(hmm, torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
+        carry = Carry.at_start(hmm, len(window.ids))
+        if batch.continues and self.carried is not None:
+            carry = self.carried.onto(hmm, kept, self.lm.params.support.num_states)
+        loss, carry = loss_of(hmm, window, carry)
+        rate = self.schedule.rate(step)
+        set_rate(self.optimizer, rate)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = clip(self.lm, self.settings)
+        done = Done(float(loss.detach()), float(norm), rate, int(batch.lengths.sum()))
+        if math.isfinite(done.loss) and math.isfinite(done.norm):
+            self.optimizer.step()
+            self.lm.forget()
+            self.carried = Carried.after(carry, hmm, kept)
+        return done
+
+    def tensors(self) -> dict[str, Tensor]:
+        return saved_tensors(self.lm, self.optimizer, self.carried)
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.carried = restore_tensors(self.lm, self.optimizer, tensors)
+
+
+def draw_mask(lm: HMMLM, settings: TrainingSettings, step: Tensor) -> Tensor | None:
+    """The states that survive dropout in a step; the same on every device."""
+    if settings.state_dropout == 0:
+        return None
+    key = randomness.key(settings.seed, step)
+    return lm.params.support.draw_kept(settings.state_dropout, key).to(lm.device)
+
+
+def loss_of(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
+    """Nats per token of a window, and the state after it."""
+    log_prob, carry = hmm.advance(window, carry)
+    return -log_prob.sum() / window.lengths.sum(), carry
+
+
+def clip(lm: HMMLM, settings: TrainingSettings) -> Tensor:
+    """The gradient's norm, before it was cut to the largest one allowed."""
+    largest = settings.clip or math.inf
+    return torch.nn.utils.clip_grad_norm_(lm.params.parameters(), largest)
+
+
+def make_optimizer(lm: HMMLM, settings: TrainingSettings) -> torch.optim.AdamW:
+    on_gpu = lm.device.type == "cuda"
+    rate = torch.tensor(settings.lr, device=lm.device) if on_gpu else settings.lr
+    return torch.optim.AdamW(
+        lm.params.parameters(),
+        lr=rate,
+        betas=(settings.beta1, settings.beta2),
+        weight_decay=settings.weight_decay,
+        fused=on_gpu or None,
+        capturable=on_gpu,
+    )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float | Tensor) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].copy_(torch.as_tensor(rate))
+        else:
+            group["lr"] = rate
+
+
+def saved_tensors(
+    lm: HMMLM, optimizer: torch.optim.Optimizer, carried: Carried | None
+) -> dict[str, Tensor]:
+    tensors = {f"model.{k}": v for k, v in lm.params.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{k}": v for k, v in state.items()}
+    if carried is not None:
+        fields = {f.name: getattr(carried, f.name) for f in dataclasses.fields(carried)}
+        tensors |= {f"carried.{k}": v for k, v in fields.items()}
+    return {k: v.detach().cpu() for k, v in tensors.items()}
+
+
+def restore_tensors(
+    lm: HMMLM, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> Carried | None:
+    groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition(".")
+        groups[group][rest] = tensor.to(lm.device)
+    lm.params.load_state_dict(groups["model"])
+    lm.forget()
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in groups["optimizer"].items():
+        index, _, rest = name.partition(".")
+        moments.setdefault(int(index), {})[rest] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    return Carried(**groups["carried"]) if groups["carried"] else None
