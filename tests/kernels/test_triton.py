@@ -10,7 +10,7 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, read
 from bighmm.kernels import rounded, use_triton
-from bighmm.kernels.residual import residual
+from bighmm.kernels.residual import Network, residuals
 from bighmm.kernels.row_norm import row_norm
 from bighmm.params.emissions import factored_emission
 from bighmm.randomness import key
@@ -66,20 +66,27 @@ def test_row_norm(rows, columns, width, scale, with_bias):
         torch.testing.assert_close(row_norm(*operands, impl="triton"), norm.detach())
 
 
-@pytest.mark.parametrize("rows, width", [(1, 1), (70, 24), (9, 32), (130, 65)])
-def test_residual(rows, width):
-    shapes = ((rows, width), (width, width), (width,), (width, width), (width,), (width,), (width,))
-    given = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
-    weights = normal(rows, width, seed=9).detach()
-    twins = exact(*given)
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("rows, width", [(1, 8), (70, 24), (9, 32), (130, 65)])
+def test_residuals(rows, width, number):
+    shapes = ((width, width), (width,), (width, width), (width,), (width,), (width,))
+    x = normal(rows, width, seed=100)
+    given = [
+        [normal(*shape, seed=10 * n + i) for i, shape in enumerate(shapes)] for n in range(number)
+    ]
+    weights = [normal(rows, width, seed=200 + n).detach() for n in range(number)]
     results = []
-    for (x, w1, b1, w2, b2, scale, shift), impl in ((given, "triton"), (twins, "torch")):
-        found = residual(x, (w1, b1), (w2, b2), (scale, shift), impl)
-        results.append((found, torch.autograd.grad((found * weights).sum(), (x, w1, b1, w2, b2))))
-    coarse = 3e-2 if DEVICE.type == "cuda" else CLOSE
-    if width > 1:  # the norm of one number does not depend on it
-        assert_near([results[0][0]], [results[1][0]], coarse)
-        assert_near(results[0][1], results[1][1], coarse)
+    for impl, (mine, *theirs) in (
+        ("triton", (x, *given)),
+        ("torch", (exact(x)[0], *(exact(*network) for network in given))),
+    ):
+        found = residuals(mine, [Network(*network) for network in theirs], impl)
+        total = sum((f * w).sum() for f, w in zip(found, weights, strict=True))
+        flat = [mine, *(t for network in theirs for t in network)]
+        results.append((found, torch.autograd.grad(total, flat)))
+    coarse = 6e-2 if DEVICE.type == "cuda" else CLOSE
+    assert_near(results[0][0], results[1][0], coarse)
+    assert_near(results[0][1], results[1][1], coarse)
 
 
 def blocked_case(alive, blocks, vocabulary, width, scale=1.0):

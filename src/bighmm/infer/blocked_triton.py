@@ -67,9 +67,13 @@ class _BlockedLogSum(torch.autograd.Function):
 
         described = kernels.Chain(*chain)
         leaving, entering = operand(leaving), operand(entering)
-        tiles = kernels.make_tiles(described, leaving, entering, norm, start, emitted.contiguous())
+        tiles, highest = kernels.make_tiles(
+            described, leaving, entering, norm, start, emitted.contiguous()
+        )
         wanted = any(ctx.needs_input_grad)
-        forward, peaks, backward = kernels.sweep(described, first.contiguous(), tiles, wanted)
+        forward, peaks, backward = kernels.sweep(
+            described, first.contiguous(), tiles, highest, wanted
+        )
         end = described.lengths.long().view(-1, 1)
         at_end = forward.gather(1, end.unsqueeze(2).expand(-1, 1, first.shape[1])).squeeze(1)
         earlier = peaks.sum(1) - peaks.gather(1, end).squeeze(1)

@@ -8,10 +8,10 @@ What `infer.chain` does with potentials that torch has made, in four kernels:
     _moves      expected moves times entering vectors: the gradient of the leaving vectors, and
                 the other way round
 
-The sweeps are sums of exponentials relative to the largest term of each sum, so that nothing is
-lost whatever the parameters are. Vectors are re-centred at every position: forward[t] is relative
-to the sum of peaks[s] over s < t. Shape letters are those of `hmm.py`; P = T + 1 positions, of
-which position 0 is the state that was carried in.
+Sums of exponentials are relative to their largest term, or are repeated so where they come near
+the smallest number, so that nothing is lost whatever the parameters are. Vectors are re-centred at
+every position: forward[t] is relative to the sum of peaks[s] over s < t. Shape letters are those
+of `hmm.py`; P = T + 1 positions, of which position 0 is the state that was carried in.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ class Sweeps(NamedTuple):
 
 def make_tiles(
     chain: Chain, leaving: Tensor, entering: Tensor, norm: Tensor, start: Tensor, emitted: Tensor
-) -> Tensor:
-    """Tiles (B, T, K, K); leaving and entering (Z, H) bfloat16, emitted (B, T, K)."""
+) -> tuple[Tensor, Tensor]:
+    """Tiles (B, T, K, K) and, if one chunk holds all states, the highest of each row (B, T, K).
+
+    leaving and entering (Z, H) bfloat16, emitted (B, T, K).
+    """
     batch, time, alive = emitted.shape
     tiles = torch.empty(batch, time, alive, alive, dtype=torch.float32, device=emitted.device)
+    highest = torch.empty_like(emitted)
     chunk = _chunk(alive, 128)
     pieces = triton.cdiv(alive, chunk)
     _tiles[(batch * time, pieces, pieces)](
@@ -55,6 +59,7 @@ def make_tiles(
         start,
         emitted,
         tiles,
+        highest,
         time,
         alive,
         leaving.shape[1],
@@ -62,29 +67,47 @@ def make_tiles(
         CHUNK=chunk,
         num_warps=8 if chunk >= 128 else 4,
     )
-    return tiles
+    return tiles, highest
 
 
-def sweep(chain: Chain, first: Tensor, tiles: Tensor, with_backward: bool) -> Sweeps:
-    """first (B, K) is the carried state in log space."""
+def sweep(
+    chain: Chain, first: Tensor, tiles: Tensor, highest: Tensor, with_backward: bool
+) -> Sweeps:
+    """first (B, K) is the carried state in log space; the rest is as `make_tiles` made it."""
     batch, time, alive, _ = tiles.shape
     forward = torch.empty(batch, time + 1, alive, dtype=torch.float32, device=tiles.device)
     peaks = torch.empty(batch, time + 1, dtype=torch.float32, device=tiles.device)
     backward = torch.empty_like(forward) if with_backward else forward
     chunk = _chunk(alive, 128)
-    kernel = _short_sweeps if alive <= chunk else _sweeps
-    kernel[(batch, 2 if with_backward else 1)](
-        chain.lengths,
-        first,
-        tiles,
-        forward,
-        peaks,
-        backward,
-        time,
-        alive,
-        CHUNK=chunk,
-        num_warps=_sweep_warps(chunk),
-    )
+    grid = (batch, 2 if with_backward else 1)
+    if alive <= chunk:
+        _short_sweeps[grid](
+            chain.lengths,
+            first,
+            tiles,
+            highest,
+            forward,
+            peaks,
+            backward,
+            time,
+            alive,
+            CHUNK=chunk,
+            EXACT=alive == chunk,
+            num_warps=_sweep_warps(chunk),
+        )
+    else:
+        _sweeps[grid](
+            chain.lengths,
+            first,
+            tiles,
+            forward,
+            peaks,
+            backward,
+            time,
+            alive,
+            CHUNK=chunk,
+            num_warps=8,
+        )
     return Sweeps(forward, peaks, backward if with_backward else None)
 
 
@@ -164,7 +187,7 @@ def pull_back(
 
 
 def _sweep_warps(chunk: int) -> int:
-    return 16 if chunk >= 128 else 4
+    return 8 if chunk >= 128 else 4
 
 
 def _chunk(alive: int, most: int) -> int:
@@ -187,6 +210,7 @@ def _tiles(
     start,
     emitted,
     tiles,
+    highest,
     time,
     alive,
     width,
@@ -206,6 +230,9 @@ def _tiles(
         log_start = tl.load(start + target, mask=j < alive, other=0.0)
         row = log_start + log_emission
         tl.store(out, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
+        top = tl.max(tl.where(j < alive, row, -float("inf")), 0)
+        top = tl.where(top > -float("inf"), top, 0.0)
+        tl.store(highest + place * alive + i, top, mask=i < alive)
     else:
         source = tl.load(before + place) * alive + i
         h = tl.arange(0, WIDTH)
@@ -222,6 +249,9 @@ def _tiles(
         of_row = tl.load(norm + source, mask=i < alive, other=0.0)
         move = tl.dot(leave, tl.trans(enter)) - of_row[:, None] + log_emission[None, :]
         tl.store(out, move, mask=inside)
+        top = tl.max(tl.where(inside, move, -float("inf")), 1)
+        top = tl.where(top > -float("inf"), top, 0.0)
+        tl.store(highest + place * alive + i, top, mask=i < alive)
 
 
 @triton.jit
@@ -229,17 +259,24 @@ def _short_sweeps(
     lengths,
     first,
     tiles,
+    highest,
     forward,
     peaks,
     backward,
     time,
     alive,
     CHUNK: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
-    """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead."""
+    """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead.
+
+    A step is a product in probability space, each row of the tile relative to its highest entry.
+    Where a sum comes near the smallest number, the step is done again in log space.
+    """
     row = tl.program_id(0)
     length = tl.load(lengths + row)
     tiles += row.to(tl.int64) * time * alive * alive
+    highest += row * time * alive
     s = tl.arange(0, CHUNK)
     cell = s[:, None] * alive + s[None, :]
     inside = (s < alive)[:, None] & (s < alive)[None, :]
@@ -249,43 +286,71 @@ def _short_sweeps(
         peaks += row * (time + 1)
         vector = tl.load(first + row * alive + s, mask=s < alive, other=-float("inf"))
         ahead = tl.load(tiles + cell, mask=inside & (length > 0), other=-float("inf"))
-        for t in range(0, time + 1):
+        tops = tl.load(highest + s, mask=(s < alive) & (length > 0), other=0.0)
+        for t in range(0, length):
             peak = tl.max(vector, 0)
             peak = tl.where(peak > -float("inf"), peak, 0.0)
             tl.store(forward + t * alive + s, vector, mask=s < alive)
-            tl.store(peaks + t, tl.where(t <= length, peak, 0.0))
+            tl.store(peaks + t, peak)
             tile = ahead
-            ahead = tl.load(
-                tiles + (t + 1) * size + cell, mask=inside & (t + 1 < length), other=-float("inf")
-            )
-            terms = tile + (vector - peak)[:, None]
-            top = tl.max(terms, 0)
+            of_rows = tops
+            more = t + 1 < length
+            if EXACT:
+                ahead = tl.load(tiles + tl.where(more, t + 1, t) * size + cell)
+            else:
+                ahead = tl.load(
+                    tiles + (t + 1) * size + cell, mask=inside & more, other=-float("inf")
+                )
+            tops = tl.load(highest + (t + 1) * alive + s, mask=(s < alive) & more, other=0.0)
+            weights = vector - peak + of_rows
+            top = tl.max(weights, 0)
             top = tl.where(top > -float("inf"), top, 0.0)
-            moved = top + tl.log(tl.sum(tl.exp(terms - top[None, :]), 0))
-            vector = tl.where(t < length, moved, vector)
+            scaled = tl.exp(tile - of_rows[:, None]) * tl.exp(weights - top)[:, None]
+            mass = tl.sum(scaled, 0)
+            moved = top + tl.log(mass)
+            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
+                terms = tile + (vector - peak)[:, None]
+                best = tl.max(terms, 0)
+                best = tl.where(best > -float("inf"), best, 0.0)
+                moved = best + tl.log(tl.sum(tl.exp(terms - best[None, :]), 0))
+            vector = moved
+        peak = tl.max(vector, 0)
+        peak = tl.where(peak > -float("inf"), peak, 0.0)
+        for t in range(length, time + 1):  # past the end the last vector is repeated
+            tl.store(forward + t * alive + s, vector, mask=s < alive)
+            tl.store(peaks + t, tl.where(t == length, peak, 0.0))
     else:
         backward += row * (time + 1) * alive
         vector = tl.zeros([CHUNK], tl.float32)
-        ahead = tl.load(
-            tiles + (length - 1) * size + cell, mask=inside & (length > 0), other=-float("inf")
-        )
-        for u in range(0, time + 1):
-            t = time - u
+        for t in range(length, time + 1):
             tl.store(backward + t * alive + s, vector, mask=s < alive)
-            used = (t > 0) & (t <= length)
+        last = length - 1
+        ahead = tl.load(tiles + last * size + cell, mask=inside & (last >= 0), other=-float("inf"))
+        tops = tl.load(highest + last * alive + s, mask=(s < alive) & (last >= 0), other=0.0)
+        for u in range(0, length):
+            t = length - 1 - u
             tile = ahead
-            wanted = (t > 1) & (t <= length)
-            following = tl.load(
-                tiles + (t - 2) * size + cell, mask=inside & wanted, other=-float("inf")
-            )
-            ahead = tl.where(used, following, ahead)
+            of_rows = tops
+            more = t > 0
+            if EXACT:
+                ahead = tl.load(tiles + tl.where(more, t - 1, t) * size + cell)
+            else:
+                ahead = tl.load(
+                    tiles + (t - 1) * size + cell, mask=inside & more, other=-float("inf")
+                )
+            tops = tl.load(highest + (t - 1) * alive + s, mask=(s < alive) & more, other=0.0)
             peak = tl.max(tl.where(s < alive, vector, -float("inf")), 0)
             peak = tl.where(peak > -float("inf"), peak, 0.0)
-            terms = tile + (vector - peak)[None, :]
-            top = tl.max(terms, 1)
-            top = tl.where(top > -float("inf"), top, 0.0)
-            moved = top + tl.log(tl.sum(tl.exp(terms - top[:, None]), 1))
-            vector = tl.where(used, moved, vector)
+            scaled = tl.exp(tile - of_rows[:, None]) * tl.exp(vector - peak)[None, :]
+            mass = tl.sum(tl.where(inside, scaled, 0.0), 1)
+            moved = of_rows + tl.log(mass)
+            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
+                terms = tile + (vector - peak)[None, :]
+                best = tl.max(terms, 1)
+                best = tl.where(best > -float("inf"), best, 0.0)
+                moved = best + tl.log(tl.sum(tl.exp(terms - best[:, None]), 1))
+            vector = moved
+            tl.store(backward + t * alive + s, vector, mask=s < alive)
 
 
 @triton.jit

@@ -1,12 +1,13 @@
-"""The residual network of a state's embedding: LayerNorm(relu(W₂ y + b₂) + y), y = relu(W₁ x + b₁).
+"""Residual networks of a state's embedding: LayerNorm(relu(W₂ y + b₂) + y), y = relu(W₁ x + b₁).
 
-On a GPU the products are in bfloat16 with float32 sums, and what lies between them is one Triton
-kernel each time, forward and backward.
+Several networks that read the same x are done together: their first layers are one product, and so
+is the gradient of x. On a GPU the products are in bfloat16 with float32 sums, and what lies between
+them is one Triton kernel each time, forward and backward.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,64 +19,73 @@ from bighmm.kernels import Impl, operand, use_triton
 EPSILON = 1e-5
 
 
-def residual(
-    x: Tensor,
-    first: tuple[Tensor, Tensor],
-    second: tuple[Tensor, Tensor],
-    norm: tuple[Tensor, Tensor],
-    impl: Impl = "torch",
-) -> Tensor:
-    """x (N, H); weight and bias of the two layers and of the norm; the result is (N, H)."""
+class Network(NamedTuple):
+    w1: Tensor  # (H, H)
+    b1: Tensor  # (H,)
+    w2: Tensor  # (H, H)
+    b2: Tensor  # (H,)
+    scale: Tensor  # (H,) of the norm
+    shift: Tensor  # (H,)
+
+
+def residuals(x: Tensor, networks: list[Network], impl: Impl = "torch") -> list[Tensor]:
+    """The result (N, H) of every network for the same x (N, H)."""
     if use_triton(x, impl):
-        return _Residual.apply(x, *first, *second, *norm)
-    y = functional.linear(x, *first).relu()
-    z = functional.linear(y, *second).relu() + y
-    return functional.layer_norm(z, z.shape[1:], *norm, eps=EPSILON)
+        flat = [t for network in networks for t in network]
+        return list(_Residuals.apply(x, len(networks), *flat))
+    return [_plain(x, network) for network in networks]
 
 
-class _Residual(torch.autograd.Function):
+def _plain(x: Tensor, network: Network) -> Tensor:
+    y = functional.linear(x, network.w1, network.b1).relu()
+    z = functional.linear(y, network.w2, network.b2).relu() + y
+    return functional.layer_norm(z, z.shape[1:], network.scale, network.shift, eps=EPSILON)
+
+
+class _Residuals(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        w1: Tensor,
-        b1: Tensor,
-        w2: Tensor,
-        b2: Tensor,
-        scale: Tensor,
-        b: Tensor,
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, number: int, *flat: Tensor) -> tuple[Tensor, ...]:
         from bighmm.kernels import residual_triton as kernels
 
-        x, w1, w2 = operand(x), operand(w1), operand(w2)
-        y = kernels.add_relu(x @ w1.T, b1)
-        u = y @ w2.T
-        result, centre, spread = kernels.add_norm(u, b2, y, scale, b, EPSILON)
-        ctx.save_for_backward(x, w1, w2, b2, scale, y, u, centre, spread)
-        return result
+        networks = [Network(*flat[6 * i : 6 * i + 6]) for i in range(number)]
+        x = operand(x)
+        w1 = operand(torch.cat([network.w1 for network in networks]))
+        w2 = [operand(network.w2) for network in networks]
+        y = kernels.add_relu(x @ w1.T, torch.cat([network.b1 for network in networks]))
+        results, kept = [], []
+        for network, weight, part in zip(networks, w2, y.chunk(number, dim=1), strict=True):
+            u = part @ weight.T
+            result, centre, spread = kernels.add_norm(
+                u, network.b2, part, network.scale, network.shift, EPSILON
+            )
+            results.append(result)
+            kept += [weight, network.b2, network.scale, u, centre, spread]
+        ctx.number = number
+        ctx.save_for_backward(x, w1, y, *kept)
+        return tuple(results)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         from bighmm.kernels import residual_triton as kernels
 
-        x, w1, w2, b2, scale, y, u, centre, spread = ctx.saved_tensors
-        of_z, of_u, sums = kernels.add_norm_backward(
-            grad.contiguous(), u, b2, y, scale, centre, spread
-        )
-        of_y, of_b1 = kernels.add_relu_backward(of_u @ w2, of_z, y)
-        return (
-            _product(of_y, w1),
-            _product(of_y.T, x),
-            of_b1,
-            _product(of_u.T, y),
-            sums[2],
-            sums[0],
-            sums[1],
-        )
+        x, w1, y, *kept = ctx.saved_tensors
+        of_y = torch.empty_like(y)
+        seconds = []
+        parts = zip(grads, y.chunk(ctx.number, dim=1), of_y.chunk(ctx.number, dim=1), strict=True)
+        for i, (grad, part, of_part) in enumerate(parts):
+            w2, b2, scale, u, centre, spread = kept[6 * i : 6 * i + 6]
+            of_z, of_u, sums = kernels.add_norm_backward(
+                grad.contiguous(), u, b2, part, scale, centre, spread
+            )
+            of_b1 = kernels.add_relu_backward(of_u @ w2, of_z, part, of_part)
+            seconds.append((of_b1, product(of_u.T, part), sums[2], sums[0], sums[1]))
+        firsts = product(of_y.T, x).chunk(ctx.number)
+        flat = [t for of_w1, others in zip(firsts, seconds, strict=True) for t in (of_w1, *others)]
+        return product(of_y, w1), None, *flat
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b in float32, whatever the operands are."""
     if a.dtype == torch.float32:
         return a @ b

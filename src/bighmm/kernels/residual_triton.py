@@ -7,25 +7,32 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 16  # per program
+ROWS = 32  # per program
 AT_ONCE = 8
 
 
 def add_relu(product: Tensor, bias: Tensor) -> Tensor:
-    """relu(product + bias), in place of `product` (N, H)."""
+    """relu(product + bias), in place of `product` (N, W)."""
     rows, width = product.shape
-    _add_relu[(triton.cdiv(rows, ROWS),)](product, bias, rows, width, **_shape(width), num_warps=4)
+    _add_relu[(triton.cdiv(rows, ROWS), triton.cdiv(width, 256))](
+        product, bias, rows, width, WIDTH=256, ROWS=ROWS, AT_ONCE=AT_ONCE, num_warps=4
+    )
     return product
 
 
-def add_relu_backward(product: Tensor, beside: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(product + beside) where y > 0, in place of `product` (N, H), and its sum over rows (H,)."""
+def add_relu_backward(product: Tensor, beside: Tensor, y: Tensor, result: Tensor) -> Tensor:
+    """(product + beside) where y > 0 into `result`, and its sum over rows (H,).
+
+    y and result (N, H) may be columns of wider tensors.
+    """
     rows, width = product.shape
-    total = torch.zeros(width, dtype=torch.float32, device=product.device)
-    _add_relu_backward[(triton.cdiv(rows, ROWS),)](
-        product, beside, y, total, rows, width, **_shape(width), num_warps=4
-    )
-    return product, total
+    programs = triton.cdiv(rows, ROWS)
+    sums = torch.empty(programs, width, dtype=torch.float32, device=product.device)
+    _add_relu_backward[(programs,)](
+        product, beside, y, result, sums, rows, width, y.stride(0), result.stride(0),
+        **_shape(width), num_warps=4,
+    )  # fmt: skip
+    return sums.sum(0)
 
 
 def add_norm(
@@ -37,7 +44,7 @@ def add_norm(
     centre = torch.empty(rows, dtype=torch.float32, device=u.device)
     spread = torch.empty_like(centre)
     _add_norm[(triton.cdiv(rows, ROWS),)](
-        u, bias, y, scale, shift, result, centre, spread, rows, width, epsilon,
+        u, bias, y, scale, shift, result, centre, spread, rows, width, y.stride(0), epsilon,
         **_shape(width), num_warps=4,
     )  # fmt: skip
     return result, centre, spread
@@ -49,12 +56,13 @@ def add_norm_backward(
     """Gradients of z = relu(u + bias) + y and of u (N, H), and of scale, shift and bias (3, H)."""
     rows, width = u.shape
     of_z, of_u = torch.empty_like(u), torch.empty_like(u)
-    sums = torch.zeros(3, width, dtype=torch.float32, device=u.device)
-    _add_norm_backward[(triton.cdiv(rows, ROWS),)](
-        grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width,
+    programs = triton.cdiv(rows, ROWS)
+    sums = torch.empty(programs, 3, width, dtype=torch.float32, device=u.device)
+    _add_norm_backward[(programs,)](
+        grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width, y.stride(0),
         **_shape(width), num_warps=4,
     )  # fmt: skip
-    return of_z, of_u, sums
+    return of_z, of_u, sums.sum(0)
 
 
 def _shape(width: int) -> dict[str, int]:
@@ -65,7 +73,7 @@ def _shape(width: int) -> dict[str, int]:
 def _add_relu(
     product, bias, rows, width, WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr
 ):
-    h = tl.arange(0, WIDTH)
+    h = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     b = tl.load(bias + h, mask=h < width, other=0.0)
     for offset in range(0, ROWS, AT_ONCE):
         row = tl.program_id(0) * ROWS + offset + tl.arange(0, AT_ONCE)
@@ -77,7 +85,7 @@ def _add_relu(
 
 @triton.jit
 def _add_relu_backward(
-    product, beside, y, total, rows, width,
+    product, beside, y, result, sums, rows, width, y_stride, result_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     h = tl.arange(0, WIDTH)
@@ -88,16 +96,18 @@ def _add_relu_backward(
         inside = (row < rows)[:, None] & (h < width)[None, :]
         value = tl.load(product + cell, mask=inside, other=0.0).to(tl.float32)
         value += tl.load(beside + cell, mask=inside, other=0.0).to(tl.float32)
-        active = tl.load(y + cell, mask=inside, other=0.0).to(tl.float32) > 0
+        of_y = row[:, None] * y_stride + h[None, :]
+        active = tl.load(y + of_y, mask=inside, other=0.0).to(tl.float32) > 0
         value = tl.where(active, value, 0.0)
         summed += value
-        tl.store(product + cell, value.to(product.dtype.element_ty), mask=inside)
-    tl.atomic_add(total + h, tl.sum(summed, 0), mask=h < width, sem="relaxed")
+        place = row[:, None] * result_stride + h[None, :]
+        tl.store(result + place, value.to(result.dtype.element_ty), mask=inside)
+    tl.store(sums + tl.program_id(0) * width + h, tl.sum(summed, 0), mask=h < width)
 
 
 @triton.jit
 def _add_norm(
-    u, bias, y, scale, shift, result, centre, spread, rows, width, epsilon,
+    u, bias, y, scale, shift, result, centre, spread, rows, width, y_stride, epsilon,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     h = tl.arange(0, WIDTH)
@@ -109,7 +119,8 @@ def _add_norm(
         cell = row[:, None] * width + h[None, :]
         inside = (row < rows)[:, None] & (h < width)[None, :]
         z = tl.load(u + cell, mask=inside, other=0.0).to(tl.float32) + b[None, :]
-        z = tl.maximum(z, 0.0) + tl.load(y + cell, mask=inside, other=0.0).to(tl.float32)
+        of_y = row[:, None] * y_stride + h[None, :]
+        z = tl.maximum(z, 0.0) + tl.load(y + of_y, mask=inside, other=0.0).to(tl.float32)
         z = tl.where((h < width)[None, :], z, 0.0)
         mean = tl.sum(z, 1) / width
         away = tl.where((h < width)[None, :], z - mean[:, None], 0.0)
@@ -122,7 +133,7 @@ def _add_norm(
 
 @triton.jit
 def _add_norm_backward(
-    grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width,
+    grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width, y_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     h = tl.arange(0, WIDTH)
@@ -136,7 +147,8 @@ def _add_norm_backward(
         cell = row[:, None] * width + h[None, :]
         inside = (row < rows)[:, None] & (h < width)[None, :]
         added = tl.load(u + cell, mask=inside, other=0.0).to(tl.float32) + b[None, :]
-        z = tl.maximum(added, 0.0) + tl.load(y + cell, mask=inside, other=0.0).to(tl.float32)
+        of_y = row[:, None] * y_stride + h[None, :]
+        z = tl.maximum(added, 0.0) + tl.load(y + of_y, mask=inside, other=0.0).to(tl.float32)
         mean = tl.load(centre + row, mask=row < rows, other=0.0)
         inverse = tl.load(spread + row, mask=row < rows, other=0.0)
         unit = tl.where(inside, (z - mean[:, None]) * inverse[:, None], 0.0)
@@ -150,6 +162,7 @@ def _add_norm_backward(
         g = tl.where(inside & (added > 0), g, 0.0)
         of_bias += g
         tl.store(of_u + cell, g.to(of_u.dtype.element_ty), mask=inside)
-    tl.atomic_add(sums + h, tl.sum(of_scale, 0), mask=h < width, sem="relaxed")
-    tl.atomic_add(sums + width + h, tl.sum(of_shift, 0), mask=h < width, sem="relaxed")
-    tl.atomic_add(sums + 2 * width + h, tl.sum(of_bias, 0), mask=h < width, sem="relaxed")
+    sums += tl.program_id(0) * 3 * width
+    tl.store(sums + h, tl.sum(of_scale, 0), mask=h < width)
+    tl.store(sums + width + h, tl.sum(of_shift, 0), mask=h < width)
+    tl.store(sums + 2 * width + h, tl.sum(of_bias, 0), mask=h < width)

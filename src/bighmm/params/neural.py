@@ -11,6 +11,7 @@ logits from one more leaving vector, that of the state before the first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from bighmm.hmm import HMM
 from bighmm.kernels import Impl, rounded
-from bighmm.kernels.residual import residual
+from bighmm.kernels.residual import Network, residuals
 from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import factored_emission
 from bighmm.support import Blocked, Support
@@ -49,11 +50,21 @@ class Residual(nn.Module):
         self.second = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: Tensor, impl: Impl = "torch") -> Tensor:
-        first, second, norm = (
-            (layer.weight, layer.bias) for layer in (self.first, self.second, self.norm)
-        )
-        return residual(x, first, second, norm, impl)
+    def network(self) -> Network:
+        layers = (self.first, self.second, self.norm)
+        return Network(*(t for layer in layers for t in (layer.weight, layer.bias)))
+
+
+def apply(networks: Iterable[nn.Module], inputs: list[Tensor], impl: Impl) -> list[Tensor]:
+    """Each network's result; those that read the same tensor are done together."""
+    made = [network.network() for network in networks if isinstance(network, Residual)]
+    results: list[Tensor] = list(inputs)
+    for x in {id(x): x for x in inputs}.values():
+        places = [i for i, other in enumerate(inputs) if other is x]
+        found = residuals(x, [made[i] for i in places], impl)
+        for i, result in zip(places, found, strict=True):
+            results[i] = result
+    return results
 
 
 @register("neural", NeuralOptions)
@@ -70,7 +81,7 @@ class Neural(Parameterisation):
         self.leaving = Residual(width)
         self.emit = Residual(width)
         if options.entering == "mlp":
-            self.entering: nn.Module | None = Residual(width)
+            self.entering: Residual | None = Residual(width)
             self.before_first = nn.Parameter(torch.randn(width) * scale)
         else:
             self.entering = None
@@ -84,15 +95,18 @@ class Neural(Parameterisation):
         rounds = self.operands == "bfloat16"
         impl: Impl = "auto" if rounds else "torch"
         state = self.state(kept, impl)
-        leaving: Tensor = self.leaving(state["leaving"], impl)
-        emit: Tensor = self.emit(state["emit"], impl)
-        words: Tensor = self.words
         if self.entering is None:
+            networks = [self.leaving, self.emit, self.starting[0]]
+            inputs = [state["leaving"], state["emit"], state["start"]]
+            leaving, emit, starting = apply(networks, inputs, impl)
             entering = state["entering"]
-            start = self.starting[1](self.starting[0](state["start"], impl)).squeeze(1)
+            start = self.starting[1](starting).squeeze(1)
         else:
-            entering = self.entering(state["entering"], impl)
+            networks = [self.leaving, self.emit, self.entering]
+            inputs = [state["leaving"], state["emit"], state["entering"]]
+            leaving, emit, entering = apply(networks, inputs, impl)
             start = entering @ self.before_first
+        words: Tensor = self.words
         if rounds:
             leaving, entering, emit, words = map(rounded, (leaving, entering, emit, words))
         emission = factored_emission(support, emit, words, self.word_bias, impl)
@@ -132,4 +146,5 @@ class FactoredEmbedding(nn.Module):
         per_block = len(own) // len(self.block)
         block = self.block.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
         both = torch.cat([block, own], dim=1)
-        return {role: network(both, impl) for role, network in self.compose.items()}
+        found = apply(self.compose.values(), [both] * len(self.compose), impl)
+        return dict(zip(self.compose, found, strict=True))
