@@ -243,7 +243,7 @@ class HMM:
         batch, time = sequences.ids.shape
         carry = Carry.at_start(self, batch)
         log_prob = self.start.new_zeros(batch)
-        for first, last in windows(time, max(batch, 1), self._cost_per_position):
+        for first, last in windows(time, max(batch, 1), self._cost_per_position, self.start.device):
             gained, carry = self.advance(sequences.window(first, last), carry, impl)
             log_prob += gained
         return log_prob, carry

@@ -161,6 +161,13 @@ class ByBlock:
         ]
         return torch.tensor(found, dtype=torch.int32, device=self.tokens.device)
 
+    @cached_property
+    def pieces_of_block(self) -> Tensor:
+        """Those of block m are pieces[here[m] : here[m + 1]]: (M + 1,) int32."""
+        sizes = self.first.diff()
+        counts = (sizes + PIECE - 1) // PIECE
+        return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:

@@ -46,7 +46,7 @@ def test_small_pieces(kind, elements, monkeypatch):
 
     whole = answers()
     cut_work(monkeypatch, elements)
-    assert len(windows(9, 5, hmm._cost_per_position)) > 1
+    assert len(windows(9, 5, hmm._cost_per_position, torch.device("cpu"))) > 1
     for got, expected in zip(answers(), whole, strict=True):
         torch.testing.assert_close(got, expected)
 
@@ -56,8 +56,8 @@ def test_groups_cover_every_row_once():
     groups = batches_by_length(lengths, cost_per_position=2**21)  # 8 positions at once
     assert [lengths[g].tolist() for g in groups] == [[7], [7], [3, 2], [1, 0]]
     assert sorted(torch.cat(groups).tolist()) == list(range(6))
-    assert windows(7, 2, 2**22) == [(0, 2), (2, 4), (4, 6), (6, 7)]
-    assert windows(0, 2, 1) == []
+    assert windows(7, 2, 2**22, torch.device("cpu")) == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    assert windows(0, 2, 1, torch.device("cpu")) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -96,7 +96,7 @@ def _smooth(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
     marginals = hmm.start.new_zeros(batch, time, hmm.support.alive)
     carry = Carry.at_start(hmm, batch)
     visited: list[tuple[slice, Sequences, Carry, Tensor]] = []
-    for begin, end in windows(time, batch, hmm.support.alive**2):
+    for begin, end in windows(time, batch, hmm.support.alive**2, part.ids.device):
         window = part.window(begin, end)
         first, tiles, positions = _potentials(hmm, window, carry)
         log_alpha, gained = chain.sweep_forward(first, tiles, positions)
@@ -122,7 +122,7 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
     pointers = torch.zeros(
         batch, time, hmm.support.alive, dtype=torch.int32, device=part.ids.device
     )
-    for begin, end in windows(time, batch, hmm.support.alive**2):
+    for begin, end in windows(time, batch, hmm.support.alive**2, part.ids.device):
         window = part.window(begin, end)
         _, tiles, _ = _potentials(hmm, window, carry)
         for s in range(tiles.shape[1]):

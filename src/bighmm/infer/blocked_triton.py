@@ -45,13 +45,19 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
         fresh,
         window.lengths.int(),
     )
+    operands = hmm.transitions.operands
+    with_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
+    norm = None if with_gradient else hmm.transitions.norm
     log_prob, log_alpha = _BlockedLogSum.apply(
-        chain, carry.log_alpha, hmm.start, emitted, hmm.transitions.norm, *hmm.transitions.operands
+        chain, carry.log_alpha, hmm.start, emitted, norm, *operands
     )
     return log_prob, carry.then(hmm, window, log_alpha)
 
 
 class _BlockedLogSum(torch.autograd.Function):
+    """Where `norm` is not given it is computed here: its gradient and that of the tiles are then
+    sums in the same tensors."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -59,14 +65,18 @@ class _BlockedLogSum(torch.autograd.Function):
         first: Tensor,
         start: Tensor,
         emitted: Tensor,
-        norm: Tensor,
+        norm: Tensor | None,
         leaving: Tensor,
         entering: Tensor,
     ) -> tuple[Tensor, Tensor]:
         from bighmm.kernels import blocked_chain_triton as kernels
+        from bighmm.kernels import row_norm_triton
 
         described = kernels.Chain(*chain)
         leaving, entering = operand(leaving), operand(entering)
+        mean = None
+        if norm is None:
+            norm, mean = row_norm_triton.forward(leaving, entering, None, with_mean=True)
         tiles, highest = kernels.make_tiles(
             described, leaving, entering, norm, start, emitted.contiguous()
         )
@@ -80,7 +90,8 @@ class _BlockedLogSum(torch.autograd.Function):
         log_sum = at_end.logsumexp(1) + earlier
         if wanted:
             ctx.chain = described
-            ctx.save_for_backward(leaving, entering, tiles, forward, peaks, backward, log_sum)
+            sweeps = (forward, peaks, backward)
+            ctx.save_for_backward(leaving, entering, norm, mean, tiles, *sweeps, log_sum)
         ctx.mark_non_differentiable(at_end)
         return log_sum, at_end
 
@@ -88,12 +99,27 @@ class _BlockedLogSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
         from bighmm.kernels import blocked_chain_triton as kernels
+        from bighmm.kernels import row_norm_triton
 
-        leaving, entering, tiles, forward, peaks, backward, log_sum = ctx.saved_tensors
+        leaving, entering, norm, mean, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        sweeps = kernels.Sweeps(forward, peaks, backward)
-        uses = kernels.marginals(ctx.chain, sweeps, weight, len(leaving))
-        of_leaving, of_entering = kernels.pull_back(
-            ctx.chain, leaving, entering, tiles, uses.left, uses.right, weight
+        uses = kernels.marginals(ctx.chain, kernels.Sweeps(*swept), weight, len(leaving))
+        of_norm: Tensor | None = uses.of_norm
+        if mean is None:
+            of_leaving = torch.zeros(leaving.shape, dtype=torch.float32, device=leaving.device)
+            of_entering = torch.zeros_like(of_leaving)
+        else:
+            of_entering, _ = row_norm_triton.backward(
+                leaving, entering, None, norm, uses.of_norm, many_zeros=True
+            )
+            of_leaving = uses.of_norm.unsqueeze(1) * mean
+            of_norm = None
+        kernels.pull_back(
+            ctx.chain,
+            (leaving, entering),
+            tiles,
+            (uses.left, uses.right),
+            weight,
+            (of_leaving, of_entering),
         )
-        return None, None, uses.of_start, uses.of_emitted, uses.of_norm, of_leaving, of_entering
+        return None, None, uses.of_start, uses.of_emitted, of_norm, of_leaving, of_entering

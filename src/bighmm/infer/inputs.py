@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bighmm.hmm import HMM
 
 CHUNK_ELEMENTS = 2**24  # potentials alive at once: 64 MiB in float32
+ON_GPU = 32  # times as many there
 
 
 @dataclass(frozen=True)
@@ -127,19 +128,25 @@ def trusted(hmm: HMM, ids: Tensor, lengths: Tensor) -> Sequences:
 
 
 def batches_by_length(lengths: Tensor, cost_per_position: int) -> list[Tensor]:
-    """Row numbers in groups of similar length whose padded cost stays within CHUNK_ELEMENTS."""
+    """Row numbers in groups of similar length whose padded cost stays within a limit."""
     order = lengths.argsort(descending=True, stable=True)
     groups: list[Tensor] = []
     first = 0
     while first < len(order):
         longest = max(1, int(lengths[order[first]]))
-        rows = max(1, CHUNK_ELEMENTS // (longest * cost_per_position))
+        rows = max(1, _at_once(lengths.device) // (longest * cost_per_position))
         groups.append(order[first : first + rows])
         first += rows
     return groups
 
 
-def windows(time: int, batch: int, cost_per_position: int) -> list[tuple[int, int]]:
-    """Cut 0 … time into windows whose cost over `batch` rows stays within CHUNK_ELEMENTS."""
-    step = max(1, CHUNK_ELEMENTS // (batch * cost_per_position))
+def windows(
+    time: int, batch: int, cost_per_position: int, device: torch.device
+) -> list[tuple[int, int]]:
+    """Cut 0 … time into windows whose cost over `batch` rows stays within the same limit."""
+    step = max(1, _at_once(device) // (batch * cost_per_position))
     return [(t, min(t + step, time)) for t in range(0, time, step)]
+
+
+def _at_once(device: torch.device) -> int:
+    return CHUNK_ELEMENTS * (ON_GPU if device.type == "cuda" else 1)

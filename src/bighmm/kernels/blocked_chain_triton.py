@@ -149,41 +149,38 @@ def marginals(chain: Chain, sweeps: Sweeps, weight: Tensor, num_states: int) -> 
 
 def pull_back(
     chain: Chain,
-    leaving: Tensor,
-    entering: Tensor,
+    operands: tuple[Tensor, Tensor],
     tiles: Tensor,
-    left: Tensor,
-    right: Tensor,
+    factors: tuple[Tensor, Tensor],
     weight: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Gradients (Z, H) of the leaving and the entering vectors, float32.
+    grads: tuple[Tensor, Tensor],
+) -> None:
+    """Add to `grads`, float32 (Z, H) for leaving and entering, what the expected moves imply.
 
-    The expected moves at t are weight[b] · exp(left[t, i] + tiles[t, i, j] + right[t, j]); left and
-    right (B, T, K).
+    Those at t are weight[b] · exp(left[t, i] + tiles[t, i, j] + right[t, j]), with the factors
+    left and right (B, T, K).
     """
+    leaving, entering = operands
     batch, time, alive, _ = tiles.shape
-    of_leaving = torch.zeros(leaving.shape, dtype=torch.float32, device=leaving.device)
-    of_entering = torch.zeros_like(of_leaving)
-    chunk = _chunk(alive, 64 if leaving.shape[1] > 256 else 128)
-    for to_leaving, grad in ((True, of_leaving), (False, of_entering)):
+    width = leaving.shape[1]
+    chunk = _chunk(alive, 64 if width > 256 else 128)
+    for to_leaving, grad in ((True, grads[0]), (False, grads[1])):
         _moves[(batch * time, triton.cdiv(alive, chunk))](
             *chain,
             entering if to_leaving else leaving,
             tiles,
-            left,
-            right,
+            *factors,
             weight,
             grad,
             time,
             alive,
-            leaving.shape[1],
+            width,
             WIDTH=_width(leaving),
             CHUNK=chunk,
             TAKEN=min(chunk, 64),
             TO_LEAVING=to_leaving,
             num_warps=8 if chunk >= 64 else 4,
         )
-    return of_leaving, of_entering
 
 
 def _sweep_warps(chunk: int) -> int:

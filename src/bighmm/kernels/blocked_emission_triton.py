@@ -2,10 +2,10 @@
 
     φ_xz = words_x · emit_z + bias_x        log p(x | z) = φ_xz − log Σ_{x' in the block} exp φ_x'z
 
-A program of the forward kernel has some states of one block and runs over the block's words twice:
-once for the normaliser, once to write. The backward is that of a softmax: with G the gradient on
-the result, dφ_xz = G_xz − p(x | z) Σ_x' G_x'z. One kernel runs over the words for the states'
-gradient, another over the states for the words' gradient. Operands are bfloat16, sums float32.
+Blocks are cut into pieces of words: one kernel makes the logits of a piece and their sum, another
+adds the sums of a block's pieces and normalises. The backward is that of a softmax: with G the
+gradient on the result, dφ_xz = G_xz − p(x | z) Σ_x' G_x'z. One kernel runs over the words for the
+states' gradient, another over the states for the words'. Operands are bfloat16, sums float32.
 """
 
 from __future__ import annotations
@@ -25,20 +25,26 @@ def forward(partition: Partition, emit: Tensor, words: Tensor, bias: Tensor) -> 
     """log p(x | z) (V, K) for emit (M·K, H) and words (V, H)."""
     alive, width = len(emit) // partition.num_blocks, emit.shape[1]
     table = torch.empty(len(words), alive, dtype=torch.float32, device=emit.device)
-    by_block = partition.by_block
-    _forward[(partition.num_blocks, triton.cdiv(alive, STATES))](
-        by_block.tokens,
-        by_block.first,
+    pieces, of_block = partition.by_block.pieces, partition.by_block.pieces_of_block
+    norms = torch.empty(len(pieces), alive, dtype=torch.float32, device=emit.device)
+    grid = (len(pieces), triton.cdiv(alive, STATES))
+    where = (pieces, partition.by_block.tokens, partition.by_block.first)
+    _logits[grid](
+        *where,
         emit,
         words,
         bias,
         table,
+        norms,
         alive,
         width,
         WIDTH=max(16, triton.next_power_of_2(width)),
         TOKENS=TOKENS,
         STATES=STATES,
         num_warps=4,
+    )
+    _normalise[grid](
+        *where, of_block, norms, table, alive, TOKENS=TOKENS, STATES=STATES, num_warps=4
     )
     return table
 
@@ -87,59 +93,79 @@ def backward(
 
 
 @triton.jit
-def _forward(
+def _logits(
+    pieces,
     tokens,
     first,
     emit,
     words,
     bias,
     table,
+    norms,
     alive,
     width,
     WIDTH: tl.constexpr,
     TOKENS: tl.constexpr,
     STATES: tl.constexpr,
 ):
-    block = tl.program_id(0)
+    piece = tl.program_id(0)
+    block = tl.load(pieces + piece * 2)
+    n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
+    end = tl.load(first + block + 1)
+    x = tl.load(tokens + n, mask=n < end, other=0)
     k = tl.program_id(1) * STATES + tl.arange(0, STATES)
     h = tl.arange(0, WIDTH)
-    begin, end = tl.load(first + block), tl.load(first + block + 1)
     of_states = tl.load(
         emit + (block * alive + k)[:, None] * width + h[None, :],
         mask=(k < alive)[:, None] & (h < width)[None, :],
         other=0.0,
     )
+    of_words = tl.load(
+        words + x[:, None] * width + h[None, :],
+        mask=(n < end)[:, None] & (h < width)[None, :],
+        other=0.0,
+    )
+    shift = tl.load(bias + x, mask=n < end, other=-float("inf"))
+    logits = tl.dot(of_words, tl.trans(of_states)) + shift[:, None]
+    tl.store(
+        table + x[:, None] * alive + k[None, :],
+        logits,
+        mask=(n < end)[:, None] & (k < alive)[None, :],
+    )
+    top = tl.max(logits, 0)
+    norm = top + tl.log(tl.sum(tl.exp(logits - top[None, :]), 0))
+    tl.store(norms + piece * alive + k, norm, mask=k < alive)
+
+
+@triton.jit
+def _normalise(
+    pieces,
+    tokens,
+    first,
+    of_block,
+    norms,
+    table,
+    alive,
+    TOKENS: tl.constexpr,
+    STATES: tl.constexpr,
+):
+    piece = tl.program_id(0)
+    block = tl.load(pieces + piece * 2)
+    n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
+    inside = n < tl.load(first + block + 1)
+    x = tl.load(tokens + n, mask=inside, other=0)
+    k = tl.program_id(1) * STATES + tl.arange(0, STATES)
     top = tl.full([STATES], -float("inf"), tl.float32)
     total = tl.zeros([STATES], tl.float32)
-    for place in range(begin, end, TOKENS):
-        n = place + tl.arange(0, TOKENS)
-        x = tl.load(tokens + n, mask=n < end, other=0)
-        of_words = tl.load(
-            words + x[:, None] * width + h[None, :],
-            mask=(n < end)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
-        shift = tl.load(bias + x, mask=n < end, other=-float("inf"))
-        logits = tl.dot(of_words, tl.trans(of_states)) + shift[:, None]
-        higher = tl.maximum(top, tl.max(logits, 0))
-        total = total * tl.exp(top - higher) + tl.sum(tl.exp(logits - higher[None, :]), 0)
+    for other in range(tl.load(of_block + block), tl.load(of_block + block + 1)):
+        norm = tl.load(norms + other * alive + k, mask=k < alive, other=0.0)
+        higher = tl.maximum(top, norm)
+        total = total * tl.exp(top - higher) + tl.exp(norm - higher)
         top = higher
-    norm = top + tl.log(total)
-    for place in range(begin, end, TOKENS):
-        n = place + tl.arange(0, TOKENS)
-        x = tl.load(tokens + n, mask=n < end, other=0)
-        of_words = tl.load(
-            words + x[:, None] * width + h[None, :],
-            mask=(n < end)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
-        shift = tl.load(bias + x, mask=n < end, other=0.0)
-        logits = tl.dot(of_words, tl.trans(of_states)) + shift[:, None]
-        tl.store(
-            table + x[:, None] * alive + k[None, :],
-            logits - norm[None, :],
-            mask=(n < end)[:, None] & (k < alive)[None, :],
-        )
+    cell = x[:, None] * alive + k[None, :]
+    mask = inside[:, None] & (k < alive)[None, :]
+    logits = tl.load(table + cell, mask=mask, other=0.0)
+    tl.store(table + cell, logits - (top + tl.log(total))[None, :], mask=mask)
 
 
 @triton.jit

@@ -71,19 +71,40 @@ def forward(
 
 
 def backward(
-    leaving: Tensor, entering: Tensor, bias: Tensor | None, norm: Tensor, grad: Tensor
+    leaving: Tensor,
+    entering: Tensor,
+    bias: Tensor | None,
+    norm: Tensor,
+    grad: Tensor,
+    many_zeros: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Σ_i g_i p_ij leaving_i (Z, H) and Σ_i g_i p_ij (Z,), both float32."""
+    """Σ_i g_i p_ij leaving_i (Z, H) and Σ_i g_i p_ij (Z,), both float32.
+
+    With `many_zeros` tiles of rows whose g is all zero are left out.
+    """
     columns, width = entering.shape
     of_entering = torch.empty(columns, width, dtype=torch.float32, device=entering.device)
     of_bias = torch.empty(columns, dtype=torch.float32, device=entering.device)
     tile = backward_tile(columns, width)
+    tiles = triton.cdiv(len(leaving), tile.taken)
+    in_use = torch.empty(tiles + 1 if many_zeros else 1, dtype=torch.int32, device=grad.device)
+    if many_zeros:
+        _find_tiles[(1,)](
+            grad,
+            in_use,
+            len(leaving),
+            tiles,
+            TILES=triton.next_power_of_2(tiles),
+            TAKEN=tile.taken,
+            num_warps=8,
+        )
     _backward[(triton.cdiv(columns, tile.kept),)](
         leaving,
         entering,
         norm if bias is None else bias,
         norm,
         grad,
+        in_use,
         of_entering,
         of_bias,
         len(leaving),
@@ -93,6 +114,7 @@ def backward(
         KEPT=tile.kept,
         TAKEN=tile.taken,
         HAS_BIAS=bias is not None,
+        LISTED=many_zeros,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
@@ -154,12 +176,27 @@ def _forward(
 
 
 @triton.jit
+def _find_tiles(grad, in_use, rows, tiles, TILES: tl.constexpr, TAKEN: tl.constexpr):
+    """in_use: how many tiles have a gradient that is not zero, then which."""
+    tile = tl.arange(0, TILES)
+    found = tl.zeros([TILES], tl.int32)
+    for offset in range(0, TAKEN):
+        row = tile * TAKEN + offset
+        value = tl.load(grad + row, mask=row < rows, other=0.0)
+        found = tl.where(value != 0, 1, found)
+    place = tl.cumsum(found, 0)
+    tl.store(in_use + place, tile, mask=found != 0)
+    tl.store(in_use, tl.sum(found, 0))
+
+
+@triton.jit
 def _backward(
     leaving,
     entering,
     bias,
     norm,
     grad,
+    in_use,
     of_entering,
     of_bias,
     rows,
@@ -169,6 +206,7 @@ def _backward(
     KEPT: tl.constexpr,
     TAKEN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    LISTED: tl.constexpr,
 ):
     column = tl.program_id(0) * KEPT + tl.arange(0, KEPT)
     h = tl.arange(0, WIDTH)
@@ -182,7 +220,13 @@ def _backward(
         shift = tl.load(bias + column, mask=column < columns, other=0.0) * LOG2_E
     total = tl.zeros([KEPT], tl.float32)
     weighted = tl.zeros([KEPT, WIDTH], tl.float32)
-    for first in range(0, rows, TAKEN):
+    tiles = tl.cdiv(rows, TAKEN)
+    if LISTED:
+        tiles = tl.load(in_use)
+    for place in range(0, tiles):
+        first = place * TAKEN
+        if LISTED:
+            first = tl.load(in_use + 1 + place) * TAKEN
         row = first + tl.arange(0, TAKEN)
         theirs = tl.load(
             leaving + row[:, None] * width + h[None, :],
