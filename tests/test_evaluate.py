@@ -122,7 +122,7 @@ def test_right_models_sum_to_one(kind, end):
 @pytest.mark.parametrize("shift", [0.01, -0.01, 3.0])
 def test_shifted_emissions_are_detected(kind, shift):
     hmm = random_hmm(kind, seed=4)
-    shifted = dataclasses.replace(hmm, emission=hmm.emission + shift)
+    shifted = dataclasses.replace(hmm, emissions=hmm.emission + shift)
     found = deviation_from_one(shifted, np.array(STREAM))
     assert found == pytest.approx(abs(math.exp(shift) - 1)) and found > TOLERANCE
 
@@ -139,7 +139,7 @@ def test_one_wrong_state_is_detected_once_it_is_reached():
     emission[:, 2] += 0.5
     unreached = Table(hmm.transitions.table.index_fill(1, torch.tensor([2]), -torch.inf))
     start = hmm.start.index_fill(0, torch.tensor([2]), -torch.inf).log_softmax(0)
-    wrong = dataclasses.replace(hmm, emission=emission)
+    wrong = dataclasses.replace(hmm, emissions=emission)
     assert deviation_from_one(wrong, np.array(STREAM)) > TOLERANCE
     hidden = dataclasses.replace(wrong, transitions=unreached, start=start)
     assert deviation_from_one(hidden, np.array(STREAM)) < TOLERANCE
@@ -149,7 +149,7 @@ def test_not_a_number_is_a_deviation():
     hmm = random_hmm("dense-table")
     emission = hmm.emission.clone()
     emission[1, 1] = torch.nan
-    wrong = dataclasses.replace(hmm, emission=emission)
+    wrong = dataclasses.replace(hmm, emissions=emission)
     assert deviation_from_one(wrong, np.array(STREAM)) == math.inf
 
 

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.emissions import Emissions, EmissionTable
 from bighmm.infer import counts, engine, predict, sampling
 from bighmm.infer.counts import Counts
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
@@ -52,10 +53,14 @@ class HMM:
 
     start: Tensor  # (Z,) log p(z_1)
     transitions: Transitions
-    emission: Tensor  # (V, K) log p(x | z) for the K states of each token, in the support's order
+    emissions: Emissions  # of the K states of each token, in the support's order; or their table
     support: Support
     end: int | None = None
     reset: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.emissions, Tensor):
+            object.__setattr__(self, "emissions", EmissionTable(self.emissions))
 
     @staticmethod
     def from_probs(
@@ -100,11 +105,16 @@ class HMM:
         return HMM(
             checked[0].squeeze(0),
             Table(checked[1]),
-            checked[2].T.contiguous(),
+            EmissionTable(checked[2].T.contiguous()),
             Dense(size, vocabulary_size),
             end,
             reset,
         )
+
+    @property
+    def emission(self) -> Tensor:
+        """log p(x | z) (V, K)."""
+        return self.emissions.table
 
     @property
     def num_states(self) -> int:
@@ -221,7 +231,7 @@ class HMM:
         return HMM(
             self.start.to(device, dtype),
             self.transitions.to(device, dtype),
-            self.emission.to(device, dtype),
+            self.emissions.to(device, dtype),
             self.support.to(device),
             self.end,
             self.reset,
@@ -229,7 +239,7 @@ class HMM:
 
     @property
     def _needs_grad(self) -> bool:
-        tensors = (self.start, self.emission, *self.transitions.operands)
+        tensors = (self.start, *self.emissions.operands, *self.transitions.operands)
         return any(t.requires_grad for t in tensors)
 
     @property

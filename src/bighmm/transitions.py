@@ -8,14 +8,13 @@ and never holds anything of size Z × Z. Everything here is differentiable. Shap
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from bighmm.kernels import Impl
+from bighmm.kernels import Impl, kept
 from bighmm.kernels.row_norm import row_norm
 from bighmm.support import Support
 
@@ -65,7 +64,7 @@ class Table:
 
     @property
     def norm(self) -> Tensor:
-        return _kept_norm(self, lambda: self.table.logsumexp(1))
+        return kept(self, "_norm", self.operands, lambda: self.table.logsumexp(1))
 
     def logits(self, rows: Tensor | slice) -> Tensor:
         return self.table[rows] if isinstance(rows, slice) else self.table.index_select(0, rows)
@@ -102,7 +101,12 @@ class Factored:
 
     @property
     def norm(self) -> Tensor:
-        return _kept_norm(self, lambda: row_norm(self.leaving, self.entering, impl=self._impl))
+        return kept(
+            self,
+            "_norm",
+            self.operands,
+            lambda: row_norm(self.leaving, self.entering, impl=self._impl),
+        )
 
     @property
     def _impl(self) -> Impl:
@@ -128,12 +132,3 @@ class Factored:
         return Factored(
             self.leaving.to(device, dtype), self.entering.to(device, dtype), self.rounded
         )
-
-
-def _kept_norm(transitions: Transitions, compute: Callable[[], Tensor]) -> Tensor:
-    """What `compute` gives, kept; a value made without gradient does not serve where one is due."""
-    kept: Tensor | None = transitions.__dict__.get("_norm")
-    due = torch.is_grad_enabled() and any(x.requires_grad for x in transitions.operands)
-    if kept is None or (due and not kept.requires_grad):
-        kept = transitions.__dict__["_norm"] = compute()
-    return kept

@@ -34,7 +34,7 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
     if time == 0 or batch == 0:
         return hmm.start.new_zeros(batch), carry
     assert isinstance(hmm.support, Blocked) and isinstance(hmm.transitions, Factored)
-    emitted = hmm.emission.index_select(0, window.ids.reshape(-1)).view(batch, time, -1)
+    emitted = hmm.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)
     before = torch.cat([carry.tokens.unsqueeze(1), window.ids[:, :-1]], dim=1)
     block_of = hmm.support.partition.block_of
     fresh = window.fresh.clone()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.emissions import EmissionTable
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length
 from bighmm.transitions import Table
 
@@ -42,7 +43,9 @@ def expected_counts(hmm: HMM, sequences: Sequences, cost_per_position: int) -> C
         moves = hmm.transitions.logits(every) - hmm.transitions.norm.unsqueeze(1)
     leaves = [t.detach().clone().requires_grad_() for t in (hmm.start, moves, hmm.emission)]
     start, moves, emission = leaves
-    free = dataclasses.replace(hmm, start=start, transitions=_LogProbs(moves), emission=emission)
+    free = dataclasses.replace(
+        hmm, start=start, transitions=_LogProbs(moves), emissions=EmissionTable(emission)
+    )
     totals = [torch.zeros_like(t) for t in leaves]
     log_prob = hmm.start.new_zeros(len(sequences.ids))
     for rows in batches_by_length(sequences.lengths, cost_per_position):

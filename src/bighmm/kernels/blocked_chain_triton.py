@@ -227,9 +227,9 @@ def _tiles(
         log_start = tl.load(start + target, mask=j < alive, other=0.0)
         row = log_start + log_emission
         tl.store(out, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
-        top = tl.max(tl.where(j < alive, row, -float("inf")), 0)
-        top = tl.where(top > -float("inf"), top, 0.0)
-        tl.store(highest + place * alive + i, top, mask=i < alive)
+        of_all = tl.max(tl.where(j < alive, row, -float("inf")), 0)
+        of_all = tl.where(of_all > -float("inf"), of_all, 0.0)
+        tl.store(highest + place * alive + i, of_all, mask=i < alive)
     else:
         source = tl.load(before + place) * alive + i
         h = tl.arange(0, WIDTH)

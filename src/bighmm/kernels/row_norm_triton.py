@@ -3,7 +3,8 @@
 The forward kernel is an attention sweep whose keys and values are both the entering vectors: a
 program has a tile of rows, runs over all columns, and keeps a running maximum, a running sum and
 the weighted sum of the entering vectors. The backward kernel has a tile of columns and runs over
-the rows. Operands are bfloat16 (they must have been rounded before, see `rounding`), sums float32.
+the rows. Where rows are few the columns are divided too, and the parts are put together after.
+Operands are bfloat16 (they must have been rounded before, see `rounding`), sums float32.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+PROGRAMS = 256  # about as many as a GPU runs at once; few rows share out the columns
 
 
 class Tile(NamedTuple):
@@ -44,20 +46,25 @@ def forward(
     leaving: Tensor, entering: Tensor, bias: Tensor | None, with_mean: bool
 ) -> tuple[Tensor, Tensor | None]:
     """c (R,) and, if asked for, Σ_j p_ij entering_j (R, H); operands bfloat16, results float32."""
-    rows, width = leaving.shape
-    norm = torch.empty(rows, dtype=torch.float32, device=leaving.device)
+    (rows, width), columns = leaving.shape, len(entering)
+    tile = forward_tile(rows, width)
+    tiles = triton.cdiv(rows, tile.kept)
+    parts = max(1, min(PROGRAMS // tiles, columns // (4 * tile.taken)))
+    per_part = triton.cdiv(triton.cdiv(columns, parts), tile.taken) * tile.taken
+    parts = triton.cdiv(columns, per_part)
+    norm = torch.empty(parts, rows, dtype=torch.float32, device=leaving.device)
     mean = norm
     if with_mean:
-        mean = torch.empty(rows, width, dtype=torch.float32, device=leaving.device)
-    tile = forward_tile(rows, width)
-    _forward[(triton.cdiv(rows, tile.kept),)](
+        mean = torch.empty(parts, rows, width, dtype=torch.float32, device=leaving.device)
+    _forward[(tiles, parts)](
         leaving,
         entering,
         norm if bias is None else bias,
         norm,
         mean,
         rows,
-        len(entering),
+        columns,
+        per_part,
         width,
         WIDTH=max(16, triton.next_power_of_2(width)),
         KEPT=tile.kept,
@@ -67,7 +74,13 @@ def forward(
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
-    return norm, mean if with_mean else None
+    if parts == 1:
+        return norm[0], mean[0] if with_mean else None
+    whole = norm.logsumexp(0)
+    if not with_mean:
+        return whole, None
+    shares = (norm - whole).exp_()
+    return whole, torch.einsum("pr,prh->rh", shares, mean)
 
 
 def backward(
@@ -130,6 +143,7 @@ def _forward(
     mean,
     rows,
     columns,
+    per_part,
     width,
     WIDTH: tl.constexpr,
     KEPT: tl.constexpr,
@@ -137,6 +151,10 @@ def _forward(
     HAS_BIAS: tl.constexpr,
     WITH_MEAN: tl.constexpr,
 ):
+    part = tl.program_id(1)
+    norm += part * rows
+    mean += part * rows * width
+    end = tl.minimum(columns, (part + 1) * per_part)
     row = tl.program_id(0) * KEPT + tl.arange(0, KEPT)
     h = tl.arange(0, WIDTH)
     mine = tl.load(
@@ -147,7 +165,7 @@ def _forward(
     top = tl.full([KEPT], -float("inf"), tl.float32)
     total = tl.zeros([KEPT], tl.float32)
     weighted = tl.zeros([KEPT, WIDTH if WITH_MEAN else 1], tl.float32)
-    for first in range(0, columns, TAKEN):
+    for first in range(part * per_part, end, TAKEN):
         column = first + tl.arange(0, TAKEN)
         theirs = tl.load(
             entering + column[:, None] * width + h[None, :],

@@ -18,12 +18,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from bighmm.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.hmm import HMM
 from bighmm.kernels import Impl, rounded
 from bighmm.kernels.residual import Network, residuals
 from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import factored_emission
-from bighmm.support import Blocked, Support
+from bighmm.support import Blocked, Dense, Support
 from bighmm.transitions import Factored
 
 
@@ -109,9 +110,14 @@ class Neural(Parameterisation):
         words: Tensor = self.words
         if rounds:
             leaving, entering, emit, words = map(rounded, (leaving, entering, emit, words))
-        emission = factored_emission(support, emit, words, self.word_bias, impl)
+        emissions: Emissions
+        if rounds and isinstance(support, Dense):
+            emissions = FactoredEmission(emit, words, self.word_bias)
+        else:
+            emission = factored_emission(support, emit, words, self.word_bias, impl)
+            emissions = EmissionTable(emission)
         transitions = Factored(leaving, entering, rounds)
-        return HMM(start.log_softmax(0), transitions, emission, support, self.end)
+        return HMM(start.log_softmax(0), transitions, emissions, support, self.end)
 
 
 class IndependentEmbedding(nn.Module):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import normalise_cells
@@ -45,7 +46,9 @@ class Scalar(Parameterisation):
 
     def _hmm(self, support: Support, start: Tensor, transition: Tensor, cells: Tensor) -> HMM:
         emission = normalise_cells(support, cells)
-        return HMM(start.log_softmax(0), Table(transition), emission, support, self.end)
+        return HMM(
+            start.log_softmax(0), Table(transition), EmissionTable(emission), support, self.end
+        )
 
     def _kept_cells(self, kept: Tensor) -> Tensor:
         if isinstance(self.support, Dense):

@@ -1,0 +1,86 @@
+"""Emission distributions log p(x | z): as a table, or as inner products that are made when asked.
+
+A table has a column for each of the K states of a token, in the support's order. The factored form
+is for models where every state can emit every token: the table would be V × Z, and training needs
+only the rows of the tokens at hand and the states' normalisers, which are streamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bighmm.kernels import Impl, kept
+from bighmm.kernels.row_norm import row_norm
+
+
+class Emissions(Protocol):
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        """The tensors that the probabilities are made of."""
+        ...
+
+    @property
+    def table(self) -> Tensor:
+        """log p(x | z) (V, K)."""
+        ...
+
+    def of(self, tokens: Tensor) -> Tensor:
+        """Rows (N, K) of the table for tokens (N,)."""
+        ...
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Emissions: ...
+
+
+@dataclass(frozen=True, eq=False)
+class EmissionTable:
+    table: Tensor  # (V, K)
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        return (self.table,)
+
+    def of(self, tokens: Tensor) -> Tensor:
+        return self.table.index_select(0, tokens)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> EmissionTable:
+        return EmissionTable(self.table.to(device, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredEmission:
+    """Logits emit_z · words_x + bias_x, with the values of bfloat16 so that kernels may be used."""
+
+    emit: Tensor  # (Z, H)
+    words: Tensor  # (V, H)
+    bias: Tensor  # (V,)
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        return (self.emit, self.words, self.bias)
+
+    @property
+    def norm(self) -> Tensor:
+        """log Σ_x exp(logit) (Z,), computed once."""
+        return kept(self, "_norm", self.operands, self._compute_norm)
+
+    @property
+    def table(self) -> Tensor:
+        return kept(self, "_table", self.operands, self._compute_table)
+
+    def of(self, tokens: Tensor) -> Tensor:
+        words, bias = self.words.index_select(0, tokens), self.bias.index_select(0, tokens)
+        return torch.addmm(bias.unsqueeze(1), words, self.emit.T) - self.norm
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> FactoredEmission:
+        return FactoredEmission(*(t.to(device, dtype) for t in self.operands))
+
+    def _compute_norm(self) -> Tensor:
+        impl: Impl = "auto" if self.emit.dtype == torch.float32 else "torch"
+        return row_norm(self.emit, self.words, self.bias, impl=impl)
+
+    def _compute_table(self) -> Tensor:
+        return torch.addmm(self.bias.unsqueeze(1), self.words, self.emit.T) - self.norm

@@ -1,0 +1,161 @@
+"""The likelihood of a window under a dense model on a GPU; see `dense` and `dense_chain_triton`.
+
+Products are in bfloat16 with float32 sums, one per time step and direction; the expected moves of
+all positions are one large product at the end. The transition matrix is kept during a pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bighmm.emissions import FactoredEmission
+from bighmm.infer.inputs import Carry, Sequences
+from bighmm.kernels import operand
+from bighmm.kernels.residual import product
+from bighmm.support import Dense
+from bighmm.transitions import Factored
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+SMALLEST_PROB = 1e-30  # of a word, relative to its likeliest state; below, mass may have been lost
+
+
+def fits(hmm: HMM) -> bool:
+    """Whether the kernels can do this model: dense, of rounded vectors."""
+    return (
+        isinstance(hmm.support, Dense)
+        and isinstance(hmm.transitions, Factored)
+        and hmm.transitions.rounded
+        and isinstance(hmm.emissions, FactoredEmission)
+        and hmm.start.dtype == torch.float32
+        and hmm.num_states <= 2**15
+    )
+
+
+def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry] | None:
+    """log p(window | what came before) (B,), differentiable, and the state after it.
+
+    None where numbers became so small that mass may have been lost. A graph that is being captured
+    cannot ask for that; its result is then not finite.
+    """
+    batch, time = window.ids.shape
+    if time == 0 or batch == 0:
+        return hmm.start.new_zeros(batch), carry
+    log_prob, log_alpha, relative = _DenseLogSum.apply(
+        window, carry, hmm.start, *hmm.emissions.operands, *hmm.transitions.operands
+    )
+    capturing = log_prob.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not capturing and float(relative.min()) < SMALLEST_PROB:
+        return None
+    return log_prob, carry.then(hmm, window, log_alpha)
+
+
+class _DenseLogSum(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        window: Sequences,
+        carry: Carry,
+        start: Tensor,
+        emit: Tensor,
+        words: Tensor,
+        bias: Tensor,
+        leaving: Tensor,
+        entering: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        from bighmm.kernels import dense_chain_triton as kernels
+        from bighmm.kernels import row_norm_triton
+
+        batch, time = window.ids.shape
+        states = len(start)
+        wanted = any(ctx.needs_input_grad)
+        emit, words, leaving, entering = map(operand, (emit, words, leaving, entering))
+        norm, mean = row_norm_triton.forward(leaving, entering, None, wanted)
+        word_norm, mean_word = row_norm_triton.forward(emit, words, bias, wanted)
+        matrix, sums = kernels.make_matrix(leaving, entering, norm)
+        ids = window.ids.T.reshape(-1)  # time first
+        at_words = words.index_select(0, ids)
+        logits = product(at_words, emit.T).view(time, batch, states)
+        shift = bias.index_select(0, ids).view(time, batch)
+        fresh = window.fresh.T.contiguous()
+        fresh[0] = carry.fresh
+        steps = torch.arange(time, device=ids.device).unsqueeze(1)
+        inside = steps < window.lengths
+
+        w = torch.empty(time + 1, batch, states, dtype=matrix.dtype, device=ids.device)
+        total = torch.empty(time + 1, batch, device=ids.device)
+        w[0] = carry.log_alpha.exp() / sums
+        total[0] = w[0].float() @ sums
+        gained = torch.empty(time, batch, device=ids.device)
+        relative = torch.empty_like(gained)
+        fixed = (start.contiguous(), sums, word_norm)
+        for t in range(time):
+            mass = product(w[t], matrix)
+            kernels.observe(
+                (mass, logits[t], shift[t], fresh[t], inside[t]),
+                (w[t], total[t]),
+                (w[t + 1], total[t + 1]),
+                fixed,
+                (gained[t], relative[t]),
+            )
+        log_alpha = (w[time].float() * sums / total[time].unsqueeze(1)).log()
+        if wanted:
+            ctx.save_for_backward(
+                emit, words, bias, leaving, entering, norm, mean, word_norm, mean_word,
+                matrix, sums, ids, at_words, logits, shift, fresh, inside, w, total, gained,
+            )  # fmt: skip
+        ctx.mark_non_differentiable(log_alpha, relative)
+        log_prob = gained.sum(0).masked_fill(~carry.possible, -torch.inf)
+        return log_prob, log_alpha, relative
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Any, ...]:
+        from bighmm.kernels import dense_chain_triton as kernels
+        from bighmm.kernels import row_norm_triton
+
+        (
+            emit, words, bias, leaving, entering, norm, mean, word_norm, mean_word,
+            matrix, sums, ids, at_words, logits, shift, fresh, inside, w, total, gained,
+        ) = ctx.saved_tensors  # fmt: skip
+        time, batch, states = logits.shape
+        weight = torch.where(gained.sum(0) > -torch.inf, grad, 0.0)
+        moved = inside & ~fresh  # positions entered through a transition
+        source = torch.where(moved & (total[:-1] > 0), weight / total[:-1], 0.0)
+        counts_after = torch.zeros_like(moved)
+        counts_after[:-1] = moved[1:]
+        moves, used = torch.empty_like(w[1:]), torch.empty_like(w[1:])
+        v = torch.empty_like(w[0])
+        back = torch.zeros(batch, states, device=ids.device)
+        for t in reversed(range(time)):
+            kernels.step_back(
+                (logits[t], shift[t], gained[t], w[t + 1], total[t + 1], inside[t], weight,
+                 source[t]),
+                (back, counts_after[t]),
+                (sums, word_norm),
+                (v, moves[t], used[t]),
+            )  # fmt: skip
+            if t > 0:
+                back = product(v, matrix.T)
+
+        flat_moves, flat_used = moves.view(-1, states), used.view(-1, states)
+        expected = w[:-1].reshape(-1, states).T @ flat_moves
+        of_norm = -kernels.weigh_matrix(expected, matrix)
+        of_entering, _ = row_norm_triton.backward(leaving, entering, None, norm, of_norm)
+        of_entering += product(expected.T, leaving)
+        of_leaving = product(expected, entering) + of_norm.unsqueeze(1) * mean
+        del expected
+
+        of_word_norm = -flat_used.sum(0, dtype=torch.float32)
+        of_words, of_bias = row_norm_triton.backward(emit, words, bias, word_norm, of_word_norm)
+        of_words.index_add_(0, ids, product(flat_used, emit))
+        of_bias.index_add_(0, ids, flat_used.sum(1, dtype=torch.float32))
+        of_emit = product(flat_used.T, at_words) + of_word_norm.unsqueeze(1) * mean_word
+        begun = (fresh & inside).reshape(1, -1).to(flat_used.dtype)
+        of_start = product(begun, flat_used).view(-1)
+        return None, None, of_start, of_emit, of_words, of_bias, of_leaving, of_entering
