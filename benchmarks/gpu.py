@@ -1,0 +1,115 @@
+"""Time the operations of `operations.py` on a GPU, one table per operation.
+
+    python benchmarks/gpu.py blocked_step
+    python benchmarks/gpu.py dense_step --states 512 1024
+
+Each row has the time, the memory, the rate of the products that cannot be avoided, and the time
+they would take at the rate the card reaches on large bfloat16 products in the same run. An
+operation whose result is wrong in this run gets no figure. Results go to results/bench/.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from operations import OPERATIONS, Measured
+from record import save, surroundings
+
+
+@dataclass(frozen=True)
+class Arguments:
+    operations: tyro.conf.Positional[tuple[str, ...]]
+    """Which; all of them if none is named."""
+    states: tuple[int, ...] = ()
+    """Sizes; the operation's own if none is given."""
+    repeats: int = 30
+
+
+def main(arguments: Arguments) -> None:
+    if not torch.cuda.is_available():
+        sys.exit("these benchmarks need a GPU")
+    unknown = [name for name in arguments.operations if name not in OPERATIONS]
+    if unknown:
+        sys.exit(f"there is no operation {unknown[0]!r}; there are {', '.join(OPERATIONS)}")
+    ceiling = _matrix_rate(arguments.repeats)
+    console = Console(width=110)
+    for name in arguments.operations or tuple(OPERATIONS):
+        chosen = OPERATIONS[name]
+        table = Table("states", "ms", "GiB", "TFLOP/s", "floor ms", "error", title=name)
+        rows = []
+        for states in arguments.states or chosen.states:
+            row = _measure(name, states, arguments.repeats, ceiling)
+            rows.append(row)
+            figures = ("ms", "peak_gib", "tflops", "floor_ms")
+            shown = [f"{row[key]:.3f}" if key in row else "-" for key in figures]
+            table.add_row(f"{states:,}", *shown, f"{row['error']:.1e}")
+        console.print(table)
+        print(f"saved to {save(f'bench/{name}.json', rows)}")
+
+
+def _measure(name: str, states: int, repeats: int, ceiling: float) -> dict[str, Any]:
+    chosen = OPERATIONS[name]
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    work = chosen.make(states)
+    off = work.error()
+    row: dict[str, Any] = {"operation": name, "states": states, "error": off}
+    if chosen.peer:
+        row["peer"] = chosen.peer
+    if not off <= work.tolerance:
+        row["wrong"] = f"off by {off:.2g}, and at most {work.tolerance:.2g} is right"
+        return row | surroundings()
+    torch.cuda.reset_peak_memory_stats()
+    ms = _milliseconds(work, repeats)
+    row |= {
+        "ms": ms,
+        "peak_gib": torch.cuda.max_memory_reserved() / 2**30,
+        "tflops": work.flop / ms / 1e9,
+        "floor_ms": work.flop / ceiling * 1e3,
+    }
+    del work
+    return row | surroundings()
+
+
+def _milliseconds(work: Measured, repeats: int) -> float:
+    for _ in range(3):
+        work.run()
+    torch.cuda.synchronize()
+    return _timed(work.run, repeats)
+
+
+def _timed(run: Callable[[], object], repeats: int) -> float:
+    """The median of a few batches of runs, in milliseconds per run."""
+    found = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(max(1, repeats // 5)):
+            run()
+        torch.cuda.synchronize()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(begin.elapsed_time(end) / max(1, repeats // 5))
+    return sorted(found)[2]
+
+
+def _matrix_rate(repeats: int) -> float:
+    """FLOP/s of large bfloat16 products."""
+    a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
+    ms = _timed(lambda: a @ b, repeats)
+    return 2.0 * 8192**3 / (ms / 1e3)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))

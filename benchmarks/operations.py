@@ -1,0 +1,196 @@
+"""What can be measured on a GPU: each operation makes its work, and can tell if it went right.
+
+An operation is a function of the number of states that returns a `Measured`: `run` is the work,
+`flop` counts the products that cannot be avoided, `error` says how far the result is from plain
+torch in this very run, and `tolerance` how far it may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from bighmm import params
+from bighmm.emissions import EmissionTable
+from bighmm.hmm import HMM
+from bighmm.infer.inputs import Carry, trusted
+from bighmm.kernels import rounded
+from bighmm.kernels.row_norm import row_norm
+from bighmm.learn.steps import make_steps
+from bighmm.params.neural import NeuralOptions
+from bighmm.recipe import TrainingSettings
+from bighmm.support import Blocked, Dense, Support
+from bighmm.transitions import Factored
+
+DEVICE = torch.device("cuda")
+
+
+@dataclass(frozen=True)
+class Measured:
+    run: Callable[[], object]
+    flop: float
+    error: Callable[[], float]
+    tolerance: float
+    captured: bool = False  # `run` replays a graph of its own
+
+
+@dataclass(frozen=True)
+class Operation:
+    make: Callable[[int], Measured]
+    states: tuple[int, ...]
+    peer: str | None = None
+
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def operation(
+    name: str, states: tuple[int, ...], peer: str | None = None
+) -> Callable[[Callable[[int], Measured]], Callable[[int], Measured]]:
+    def add(make: Callable[[int], Measured]) -> Callable[[int], Measured]:
+        OPERATIONS[name] = Operation(make, states, peer)
+        return make
+
+    return add
+
+
+@operation("normaliser", (2**12, 2**13, 2**14, 2**15, 2**16))
+def normaliser(active: int) -> Measured:
+    """The streamed row normaliser over `active` states, width 256, forward and backward."""
+    width = 256
+    leaving = rounded(torch.randn(active, width, device=DEVICE)).requires_grad_()
+    entering = rounded(torch.randn(active, width, device=DEVICE) * 0.1).requires_grad_()
+    grad = torch.rand(active, device=DEVICE)
+
+    def run() -> tuple[torch.Tensor, ...]:
+        norm = row_norm(leaving, entering, impl="triton")
+        return (norm, *torch.autograd.grad(norm, (leaving, entering), grad))
+
+    def error() -> float:
+        norm, of_leaving, _ = run()
+        rows = torch.randint(active, (64,), device=DEVICE)
+        logits = leaving.detach()[rows].double() @ entering.detach().double().T
+        off = (norm[rows] - logits.logsumexp(1)).abs().max()
+        exact = grad[rows].double().unsqueeze(1) * (logits.softmax(1) @ entering.detach().double())
+        return max(float(off), float((of_leaving[rows] - exact).norm() / exact.norm()))
+
+    return Measured(run, 8.0 * active**2 * width, error, 5e-3)
+
+
+class Language:
+    """A stand-in for a language model: parameters on the device, and batches of random text."""
+
+    def __init__(self, support: Support, batch: int, window: int, end: int) -> None:
+        self.params = params.build("neural", NeuralOptions(), support, end, seed=1).to(DEVICE)
+        self.params.operands = "bfloat16"
+        self.device = DEVICE
+        self.shape = (batch, window)
+        self.steps_per_epoch = 10**9
+        generator = torch.Generator().manual_seed(1)
+        weights = 1.0 / torch.arange(1, support.vocabulary_size + 1)  # as words are, by rank
+        drawn = torch.multinomial(weights, 64 * batch * window, True, generator=generator)
+        self.ids = drawn.view(64, batch, window)
+
+    def forget(self) -> None:
+        pass
+
+    def rate(self, step: int) -> float:
+        return 1e-3
+
+    def batch(self, step: int):
+        from bighmm.batches import Batch
+
+        ids = self.ids[step % 64]
+        lengths = torch.full((len(ids),), ids.shape[1])
+        return Batch(ids.numpy(), lengths.numpy(), continues=step % 64 > 0)
+
+
+def training_step(
+    support: Support, shape: tuple[int, int], dropout: float, flop: float
+) -> Measured:
+    language = Language(support, *shape, end=0)
+    settings = TrainingSettings(state_dropout=dropout, seed=1)
+    steps = make_steps(language, language, settings, language)  # type: ignore[arg-type]
+    steps.run(0, 8)
+
+    def run() -> None:
+        with torch.cuda.stream(steps.stream):
+            steps.place.zero_()
+            steps.graph.replay()
+
+    def error() -> float:
+        """Log-likelihood of a few rows against plain torch in float32."""
+        with torch.no_grad():
+            hmm = language.params()
+            ids = language.ids[0, :4, :16].to(DEVICE)
+            window = trusted(hmm, ids, torch.full((4,), 16, device=DEVICE))
+            fast, _ = hmm.advance(window, Carry.at_start(hmm, 4))
+            plain_transitions = Factored(*hmm.transitions.operands)
+            emissions = EmissionTable(hmm.emission)
+            plain = HMM(hmm.start, plain_transitions, emissions, support, 0)
+            slow, _ = plain.advance(window, Carry.at_start(plain, 4), "torch")
+        if not all(math.isfinite(done.loss) for done in steps.run(8, 4)):
+            return math.inf
+        return float(((fast - slow) / slow).abs().max())
+
+    return Measured(run, flop, error, 2e-3, captured=True)
+
+
+def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> torch.Tensor:
+    """Blocks as ragged as Brown's: frequent words in small ones, 1 to some 560 words."""
+    sizes = torch.exp(torch.linspace(0.0, math.log(560.0), blocks))
+    sizes = (sizes * (words - blocks) / sizes.sum()).long() + 1
+    sizes[-1] += words - int(sizes.sum())
+    return torch.repeat_interleave(torch.arange(blocks), sizes)
+
+
+@operation("blocked_step", (2**14, 2**15, 2**16, 2**17))
+def blocked_step(states: int) -> Measured:
+    """A whole training step: batch 16 × 32, 128 blocks, width 256, half of the states dropped."""
+    support = Blocked.of(ptb_like_blocks(), states).to(DEVICE)
+    active, alive = states // 2, states // 256
+    flop = 8.0 * active**2 * 256 + 6.0 * 512 * alive**2 * 256
+    return training_step(support, (16, 32), 0.5, flop)
+
+
+@operation("dense_step", (512, 1024, 4096, 16384))
+def dense_step(states: int) -> Measured:
+    """A whole training step: 32,000 words, batch 256 × 64, width 256, every state alive."""
+    tokens, words = 256 * 64, 32_000
+    flop = 6.0 * tokens * states**2 + 8.0 * states * words * 256 + 8.0 * states**2 * 256
+    return training_step(Dense(states, words), (256, 64), 0.0, flop)
+
+
+@operation("lee_step", (128, 256, 512), peer="plain torch, as Lee & Berg-Kirkpatrick's step")
+def lee_step(states: int) -> Measured:
+    """Log-space forward recursion recorded by autograd: a (batch, states, states) sum per word."""
+    words, batch, time = 32_000, 200, 64
+    support = Dense(states, words)
+    model = params.build("neural", NeuralOptions(), support, None, seed=1).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    ids = torch.randint(words, (batch, time), device=DEVICE)
+
+    def log_prob() -> torch.Tensor:
+        hmm = model()
+        log_moves = hmm.transitions.logits(slice(0, states)).log_softmax(1)
+        emitted = hmm.emission[ids]  # (B, T, Z)
+        alpha = hmm.start + emitted[:, 0]
+        for t in range(1, time):
+            alpha = (alpha.unsqueeze(2) + log_moves).logsumexp(1) + emitted[:, t]
+        return alpha.logsumexp(1)
+
+    def run() -> None:
+        loss = -log_prob().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def error() -> float:
+        with torch.no_grad():
+            found = log_prob()[:4]
+            return float(((found - model().log_prob(ids[:4])) / found).abs().max())
+
+    return Measured(run, 6.0 * batch * time * states**2, error, 1e-3)
