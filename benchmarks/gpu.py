@@ -21,6 +21,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+import operations
 from operations import OPERATIONS, Measured
 from record import save, surroundings
 
@@ -32,6 +33,8 @@ class Arguments:
     states: tuple[int, ...] = ()
     """Sizes; the operation's own if none is given."""
     repeats: int = 30
+    data: str | None = None
+    """A corpus for the blocked step, as `bighmm train --data` takes it; else made-up text."""
 
 
 def main(arguments: Arguments) -> None:
@@ -40,6 +43,7 @@ def main(arguments: Arguments) -> None:
     unknown = [name for name in arguments.operations if name not in OPERATIONS]
     if unknown:
         sys.exit(f"there is no operation {unknown[0]!r}; there are {', '.join(OPERATIONS)}")
+    operations.DATA = arguments.data
     ceiling = _matrix_rate(arguments.repeats)
     console = Console(width=110)
     for name in arguments.operations or tuple(OPERATIONS):
@@ -82,10 +86,17 @@ def _measure(name: str, states: int, repeats: int, ceiling: float) -> dict[str, 
 
 
 def _milliseconds(work: Measured, repeats: int) -> float:
-    for _ in range(3):
-        work.run()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work.run()
     torch.cuda.synchronize()
-    return _timed(work.run, repeats)
+    if not work.capture:
+        return _timed(work.run, repeats)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        work.run()
+    return _timed(graph.replay, repeats)
 
 
 def _timed(run: Callable[[], object], repeats: int) -> float:

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 import torch
 
 from bighmm import params
+from bighmm.batches import Batch
+from bighmm.corpus import prepare
 from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, trusted
 from bighmm.kernels import rounded
 from bighmm.kernels.row_norm import row_norm
+from bighmm.learn.setup import brown_clusters
 from bighmm.learn.steps import make_steps
 from bighmm.params.neural import NeuralOptions
 from bighmm.recipe import TrainingSettings
@@ -26,6 +29,7 @@ from bighmm.support import Blocked, Dense, Support
 from bighmm.transitions import Factored
 
 DEVICE = torch.device("cuda")
+DATA: str | None = None  # a corpus for the blocked step; without one, text and blocks are made up
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Measured:
     flop: float
     error: Callable[[], float]
     tolerance: float
-    captured: bool = False  # `run` replays a graph of its own
+    capture: bool = False  # `run` can be captured as a graph, which is then timed
 
 
 @dataclass(frozen=True)
@@ -73,26 +77,30 @@ def normaliser(active: int) -> Measured:
         norm, of_leaving, _ = run()
         rows = torch.randint(active, (64,), device=DEVICE)
         logits = leaving.detach()[rows].double() @ entering.detach().double().T
-        off = (norm[rows] - logits.logsumexp(1)).abs().max()
+        off = (norm.detach()[rows] - logits.logsumexp(1)).abs().max()
         exact = grad[rows].double().unsqueeze(1) * (logits.softmax(1) @ entering.detach().double())
-        return max(float(off), float((of_leaving[rows] - exact).norm() / exact.norm()))
+        return max(float(off), float((of_leaving[rows] - exact).norm() / exact.norm().detach()))
 
-    return Measured(run, 8.0 * active**2 * width, error, 5e-3)
+    return Measured(run, 8.0 * active**2 * width, error, 5e-3, capture=True)
 
 
 class Language:
     """A stand-in for a language model: parameters on the device, and batches of random text."""
 
-    def __init__(self, support: Support, batch: int, window: int, end: int) -> None:
+    def __init__(
+        self, support: Support, batch: int, window: int, end: int, text: torch.Tensor | None
+    ) -> None:
         self.params = params.build("neural", NeuralOptions(), support, end, seed=1).to(DEVICE)
         self.params.operands = "bfloat16"
         self.device = DEVICE
         self.shape = (batch, window)
         self.steps_per_epoch = 10**9
-        generator = torch.Generator().manual_seed(1)
-        weights = 1.0 / torch.arange(1, support.vocabulary_size + 1)  # as words are, by rank
-        drawn = torch.multinomial(weights, 64 * batch * window, True, generator=generator)
-        self.ids = drawn.view(64, batch, window)
+        if text is None:
+            generator = torch.Generator().manual_seed(1)
+            weights = 1.0 / torch.arange(1, support.vocabulary_size + 1)  # as words are, by rank
+            text = torch.multinomial(weights, 64 * batch * window, True, generator=generator)
+        streams = text[: 64 * batch * window].view(batch, 64, window)
+        self.ids = streams.transpose(0, 1).contiguous()
 
     def forget(self) -> None:
         pass
@@ -100,18 +108,21 @@ class Language:
     def rate(self, step: int) -> float:
         return 1e-3
 
-    def batch(self, step: int):
-        from bighmm.batches import Batch
-
+    def batch(self, step: int) -> Batch:
         ids = self.ids[step % 64]
         lengths = torch.full((len(ids),), ids.shape[1])
         return Batch(ids.numpy(), lengths.numpy(), continues=step % 64 > 0)
 
 
 def training_step(
-    support: Support, shape: tuple[int, int], dropout: float, flop: float
+    support: Support,
+    shape: tuple[int, int],
+    dropout: float,
+    flop: float,
+    text: torch.Tensor | None = None,
+    end: int = 0,
 ) -> Measured:
-    language = Language(support, *shape, end=0)
+    language = Language(support, *shape, end=end, text=text)
     settings = TrainingSettings(state_dropout=dropout, seed=1)
     steps = make_steps(language, language, settings, language)  # type: ignore[arg-type]
     steps.run(0, 8)
@@ -130,13 +141,13 @@ def training_step(
             fast, _ = hmm.advance(window, Carry.at_start(hmm, 4))
             plain_transitions = Factored(*hmm.transitions.operands)
             emissions = EmissionTable(hmm.emission)
-            plain = HMM(hmm.start, plain_transitions, emissions, support, 0)
+            plain = HMM(hmm.start, plain_transitions, emissions, support, end)
             slow, _ = plain.advance(window, Carry.at_start(plain, 4), "torch")
         if not all(math.isfinite(done.loss) for done in steps.run(8, 4)):
             return math.inf
         return float(((fast - slow) / slow).abs().max())
 
-    return Measured(run, flop, error, 2e-3, captured=True)
+    return Measured(run, flop, error, 2e-3)
 
 
 def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> torch.Tensor:
@@ -150,10 +161,16 @@ def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> torch.Tensor:
 @operation("blocked_step", (2**14, 2**15, 2**16, 2**17))
 def blocked_step(states: int) -> Measured:
     """A whole training step: batch 16 × 32, 128 blocks, width 256, half of the states dropped."""
-    support = Blocked.of(ptb_like_blocks(), states).to(DEVICE)
+    block_of, text, end = ptb_like_blocks(), None, 0
+    if DATA is not None:
+        corpus = prepare(DATA)
+        block_of = torch.from_numpy(brown_clusters(corpus, 128).classes.astype("int64"))
+        text = torch.from_numpy(corpus.split("train")[: 64 * 512].astype("int64"))
+        end = corpus.tokenizer.end
+    support = Blocked.of(block_of, states).to(DEVICE)
     active, alive = states // 2, states // 256
     flop = 8.0 * active**2 * 256 + 6.0 * 512 * alive**2 * 256
-    return training_step(support, (16, 32), 0.5, flop)
+    return training_step(support, (16, 32), 0.5, flop, text, end)
 
 
 @operation("dense_step", (512, 1024, 4096, 16384))

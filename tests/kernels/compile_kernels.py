@@ -47,6 +47,7 @@ from bighmm.kernels import (  # noqa: E402
     blocked_emission_triton,
     dense_chain_triton,
     dropout_mask_triton,
+    gather_triton,
     residual_triton,
     rounding_triton,
     row_norm_triton,
@@ -76,13 +77,14 @@ def blocked_chain(alive, width):
     chain = blocked_chain_triton.Chain(blocks, blocks, blocks.bool(), lengths)
     operands = (half(states, width), half(states, width))
     norm, emitted = torch.zeros(states), torch.zeros(batch, time, alive)
-    tiles, highest = blocked_chain_triton.make_tiles(chain, *operands, norm, norm, emitted)
+    tiles = blocked_chain_triton.make_tiles(chain, *operands, norm, norm, emitted)
     for wanted in (False, True):
-        sweeps = blocked_chain_triton.sweep(chain, emitted[:, 0], tiles, highest, wanted)
+        sweeps = blocked_chain_triton.sweep(chain, emitted[:, 0], tiles, wanted)
     weight = torch.zeros(batch)
     uses = blocked_chain_triton.marginals(chain, sweeps, weight, states)
     grads = (torch.zeros(states, width), torch.zeros(states, width))
-    blocked_chain_triton.pull_back(chain, operands, tiles, (uses.left, uses.right), weight, grads)
+    factors = (uses.left, uses.right)
+    blocked_chain_triton.pull_back(chain, operands, tiles.logs, factors, weight, grads)
 
 
 def blocked_emission(alive, width):
@@ -109,6 +111,8 @@ def dense_chain(states):
 def residual(width):
     x, vector = half(100, width), torch.zeros(width)
     residual_triton.add_relu(x, vector)
+    residual_triton.weighted_sum(x.float(), torch.zeros(100))
+    gather_triton.spread(x.float(), torch.arange(100), 200)
     residual_triton.add_relu_backward(x, x, x, x)
     _, centre, spread = residual_triton.add_norm(x, vector, x, vector, vector, 1e-5)
     residual_triton.add_norm_backward(x.float(), x, vector, x, vector, centre, spread)

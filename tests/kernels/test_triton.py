@@ -11,7 +11,8 @@ from bighmm.emissions import FactoredEmission
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, read
 from bighmm.kernels import rounded, use_triton
-from bighmm.kernels.residual import Network, residuals
+from bighmm.kernels.gather import take_rows
+from bighmm.kernels.residual import Network, residuals, scores
 from bighmm.kernels.row_norm import row_norm
 from bighmm.params.emissions import factored_emission
 from bighmm.randomness import key
@@ -253,6 +254,18 @@ def test_dropout_mask(groups, size, rate):
         expected = _draw_kept(groups, size, rate, of_step, "torch")
         found = _draw_kept(groups, size, rate, of_step.to(DEVICE), "triton")
         assert torch.equal(found.cpu(), expected)
+
+
+def test_scores_and_rows():
+    table, weight = normal(50, 24, seed=1), normal(24, seed=2)
+    chosen = torch.tensor([3, 49, 0, 17], device=DEVICE)
+    weights = normal(4, seed=3).detach()
+    results = []
+    for (t, w), impl in (((table, weight), "triton"), (exact(table, weight), "torch")):
+        found = scores(take_rows(t, chosen, impl), w, impl)
+        results.append((found, torch.autograd.grad((found * weights).sum(), (t, w))))
+    assert_near([results[0][0]], [results[1][0]], CLOSE)
+    assert_near(results[0][1], results[1][1], CLOSE)
 
 
 def test_rounding():

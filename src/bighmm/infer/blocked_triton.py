@@ -77,13 +77,9 @@ class _BlockedLogSum(torch.autograd.Function):
         mean = None
         if norm is None:
             norm, mean = row_norm_triton.forward(leaving, entering, None, with_mean=True)
-        tiles, highest = kernels.make_tiles(
-            described, leaving, entering, norm, start, emitted.contiguous()
-        )
+        tiles = kernels.make_tiles(described, leaving, entering, norm, start, emitted.contiguous())
         wanted = any(ctx.needs_input_grad)
-        forward, peaks, backward = kernels.sweep(
-            described, first.contiguous(), tiles, highest, wanted
-        )
+        forward, peaks, backward = kernels.sweep(described, first.contiguous(), tiles, wanted)
         end = described.lengths.long().view(-1, 1)
         at_end = forward.gather(1, end.unsqueeze(2).expand(-1, 1, first.shape[1])).squeeze(1)
         earlier = peaks.sum(1) - peaks.gather(1, end).squeeze(1)
@@ -91,7 +87,7 @@ class _BlockedLogSum(torch.autograd.Function):
         if wanted:
             ctx.chain = described
             sweeps = (forward, peaks, backward)
-            ctx.save_for_backward(leaving, entering, norm, mean, tiles, *sweeps, log_sum)
+            ctx.save_for_backward(leaving, entering, norm, mean, tiles.logs, *sweeps, log_sum)
         ctx.mark_non_differentiable(at_end)
         return log_sum, at_end
 

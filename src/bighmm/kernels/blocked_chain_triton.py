@@ -39,18 +39,22 @@ class Sweeps(NamedTuple):
     backward: Tensor | None  # (B, P, K), up to a factor per position
 
 
+class Tiles(NamedTuple):
+    logs: Tensor  # (B, T, K, K)
+    highest: Tensor  # (B, T, K) of each row
+    scaled: Tensor  # (B, T, K, K) exp(logs - highest); like `highest`, only where a chunk holds all
+
+
 def make_tiles(
     chain: Chain, leaving: Tensor, entering: Tensor, norm: Tensor, start: Tensor, emitted: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Tiles (B, T, K, K) and, if one chunk holds all states, the highest of each row (B, T, K).
-
-    leaving and entering (Z, H) bfloat16, emitted (B, T, K).
-    """
+) -> Tiles:
+    """leaving and entering (Z, H) bfloat16, emitted (B, T, K)."""
     batch, time, alive = emitted.shape
     tiles = torch.empty(batch, time, alive, alive, dtype=torch.float32, device=emitted.device)
     highest = torch.empty_like(emitted)
     chunk = _chunk(alive, 128)
     pieces = triton.cdiv(alive, chunk)
+    scaled = torch.empty_like(tiles) if pieces == 1 else tiles
     _tiles[(batch * time, pieces, pieces)](
         *chain,
         leaving,
@@ -60,23 +64,23 @@ def make_tiles(
         emitted,
         tiles,
         highest,
+        scaled,
         time,
         alive,
         leaving.shape[1],
         WIDTH=_width(leaving),
         CHUNK=chunk,
+        SCALED=pieces == 1,
         num_warps=8 if chunk >= 128 else 4,
     )
-    return tiles, highest
+    return Tiles(tiles, highest, scaled)
 
 
-def sweep(
-    chain: Chain, first: Tensor, tiles: Tensor, highest: Tensor, with_backward: bool
-) -> Sweeps:
-    """first (B, K) is the carried state in log space; the rest is as `make_tiles` made it."""
-    batch, time, alive, _ = tiles.shape
-    forward = torch.empty(batch, time + 1, alive, dtype=torch.float32, device=tiles.device)
-    peaks = torch.empty(batch, time + 1, dtype=torch.float32, device=tiles.device)
+def sweep(chain: Chain, first: Tensor, tiles: Tiles, with_backward: bool) -> Sweeps:
+    """first (B, K) is the carried state in log space."""
+    batch, time, alive, _ = tiles.logs.shape
+    forward = torch.empty(batch, time + 1, alive, dtype=torch.float32, device=first.device)
+    peaks = torch.empty(batch, time + 1, dtype=torch.float32, device=first.device)
     backward = torch.empty_like(forward) if with_backward else forward
     chunk = _chunk(alive, 128)
     grid = (batch, 2 if with_backward else 1)
@@ -84,8 +88,7 @@ def sweep(
         _short_sweeps[grid](
             chain.lengths,
             first,
-            tiles,
-            highest,
+            *tiles,
             forward,
             peaks,
             backward,
@@ -99,7 +102,7 @@ def sweep(
         _sweeps[grid](
             chain.lengths,
             first,
-            tiles,
+            tiles.logs,
             forward,
             peaks,
             backward,
@@ -184,7 +187,7 @@ def pull_back(
 
 
 def _sweep_warps(chunk: int) -> int:
-    return 8 if chunk >= 128 else 4
+    return 16 if chunk >= 128 else 4
 
 
 def _chunk(alive: int, most: int) -> int:
@@ -208,11 +211,13 @@ def _tiles(
     emitted,
     tiles,
     highest,
+    scaled,
     time,
     alive,
     width,
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
+    SCALED: tl.constexpr,
 ):
     place = tl.program_id(0)
     if place % time >= tl.load(lengths + place // time):
@@ -222,14 +227,17 @@ def _tiles(
     target = tl.load(at + place) * alive + j
     log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
     inside = (i < alive)[:, None] & (j < alive)[None, :]
-    out = tiles + place.to(tl.int64) * alive * alive + i[:, None] * alive + j[None, :]
+    cell = place.to(tl.int64) * alive * alive + i[:, None] * alive + j[None, :]
     if tl.load(fresh + place) != 0:
         log_start = tl.load(start + target, mask=j < alive, other=0.0)
         row = log_start + log_emission
-        tl.store(out, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
-        of_all = tl.max(tl.where(j < alive, row, -float("inf")), 0)
-        of_all = tl.where(of_all > -float("inf"), of_all, 0.0)
-        tl.store(highest + place * alive + i, of_all, mask=i < alive)
+        tl.store(tiles + cell, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
+        if SCALED:
+            of_all = tl.max(tl.where(j < alive, row, -float("inf")), 0)
+            of_all = tl.where(of_all > -float("inf"), of_all, 0.0)
+            tl.store(highest + place * alive + i, of_all, mask=i < alive)
+            of_row = tl.broadcast_to(tl.exp(row - of_all)[None, :], [CHUNK, CHUNK])
+            tl.store(scaled + cell, of_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
         h = tl.arange(0, WIDTH)
@@ -243,12 +251,14 @@ def _tiles(
             mask=(j < alive)[:, None] & (h < width)[None, :],
             other=0.0,
         )
-        of_row = tl.load(norm + source, mask=i < alive, other=0.0)
-        move = tl.dot(leave, tl.trans(enter)) - of_row[:, None] + log_emission[None, :]
-        tl.store(out, move, mask=inside)
-        top = tl.max(tl.where(inside, move, -float("inf")), 1)
-        top = tl.where(top > -float("inf"), top, 0.0)
-        tl.store(highest + place * alive + i, top, mask=i < alive)
+        of_source = tl.load(norm + source, mask=i < alive, other=0.0)
+        move = tl.dot(leave, tl.trans(enter)) - of_source[:, None] + log_emission[None, :]
+        tl.store(tiles + cell, move, mask=inside)
+        if SCALED:
+            top = tl.max(tl.where(inside, move, -float("inf")), 1)
+            top = tl.where(top > -float("inf"), top, 0.0)
+            tl.store(highest + place * alive + i, top, mask=i < alive)
+            tl.store(scaled + cell, tl.exp(move - top[:, None]), mask=inside)
 
 
 @triton.jit
@@ -257,6 +267,7 @@ def _short_sweeps(
     first,
     tiles,
     highest,
+    scaled,
     forward,
     peaks,
     backward,
@@ -273,6 +284,7 @@ def _short_sweeps(
     row = tl.program_id(0)
     length = tl.load(lengths + row)
     tiles += row.to(tl.int64) * time * alive * alive
+    scaled += row.to(tl.int64) * time * alive * alive
     highest += row * time * alive
     s = tl.arange(0, CHUNK)
     cell = s[:, None] * alive + s[None, :]
@@ -282,31 +294,29 @@ def _short_sweeps(
         forward += row * (time + 1) * alive
         peaks += row * (time + 1)
         vector = tl.load(first + row * alive + s, mask=s < alive, other=-float("inf"))
-        ahead = tl.load(tiles + cell, mask=inside & (length > 0), other=-float("inf"))
+        ahead = tl.load(scaled + cell, mask=inside & (length > 0), other=0.0)
         tops = tl.load(highest + s, mask=(s < alive) & (length > 0), other=0.0)
         for t in range(0, length):
-            peak = tl.max(vector, 0)
-            peak = tl.where(peak > -float("inf"), peak, 0.0)
-            tl.store(forward + t * alive + s, vector, mask=s < alive)
-            tl.store(peaks + t, peak)
             tile = ahead
             of_rows = tops
             more = t + 1 < length
             if EXACT:
-                ahead = tl.load(tiles + tl.where(more, t + 1, t) * size + cell)
+                ahead = tl.load(scaled + tl.where(more, t + 1, t) * size + cell)
             else:
-                ahead = tl.load(
-                    tiles + (t + 1) * size + cell, mask=inside & more, other=-float("inf")
-                )
+                ahead = tl.load(scaled + (t + 1) * size + cell, mask=inside & more, other=0.0)
             tops = tl.load(highest + (t + 1) * alive + s, mask=(s < alive) & more, other=0.0)
+            peak = tl.max(vector, 0)
+            peak = tl.where(peak > -float("inf"), peak, 0.0)
+            tl.store(forward + t * alive + s, vector, mask=s < alive)
+            tl.store(peaks + t, peak)
             weights = vector - peak + of_rows
             top = tl.max(weights, 0)
             top = tl.where(top > -float("inf"), top, 0.0)
-            scaled = tl.exp(tile - of_rows[:, None]) * tl.exp(weights - top)[:, None]
-            mass = tl.sum(scaled, 0)
+            mass = tl.sum(tile * tl.exp(weights - top)[:, None], 0)
             moved = top + tl.log(mass)
             if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                terms = tile + (vector - peak)[:, None]
+                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                terms = logs + (vector - peak)[:, None]
                 best = tl.max(terms, 0)
                 best = tl.where(best > -float("inf"), best, 0.0)
                 moved = best + tl.log(tl.sum(tl.exp(terms - best[None, :]), 0))
@@ -322,7 +332,7 @@ def _short_sweeps(
         for t in range(length, time + 1):
             tl.store(backward + t * alive + s, vector, mask=s < alive)
         last = length - 1
-        ahead = tl.load(tiles + last * size + cell, mask=inside & (last >= 0), other=-float("inf"))
+        ahead = tl.load(scaled + last * size + cell, mask=inside & (last >= 0), other=0.0)
         tops = tl.load(highest + last * alive + s, mask=(s < alive) & (last >= 0), other=0.0)
         for u in range(0, length):
             t = length - 1 - u
@@ -330,19 +340,18 @@ def _short_sweeps(
             of_rows = tops
             more = t > 0
             if EXACT:
-                ahead = tl.load(tiles + tl.where(more, t - 1, t) * size + cell)
+                ahead = tl.load(scaled + tl.where(more, t - 1, t) * size + cell)
             else:
-                ahead = tl.load(
-                    tiles + (t - 1) * size + cell, mask=inside & more, other=-float("inf")
-                )
+                ahead = tl.load(scaled + (t - 1) * size + cell, mask=inside & more, other=0.0)
             tops = tl.load(highest + (t - 1) * alive + s, mask=(s < alive) & more, other=0.0)
-            peak = tl.max(tl.where(s < alive, vector, -float("inf")), 0)
+            known = tl.where(s < alive, vector, -float("inf"))
+            peak = tl.max(known, 0)
             peak = tl.where(peak > -float("inf"), peak, 0.0)
-            scaled = tl.exp(tile - of_rows[:, None]) * tl.exp(vector - peak)[None, :]
-            mass = tl.sum(tl.where(inside, scaled, 0.0), 1)
+            mass = tl.sum(tile * tl.exp(known - peak)[None, :], 1)
             moved = of_rows + tl.log(mass)
             if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                terms = tile + (vector - peak)[None, :]
+                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                terms = logs + (known - peak)[None, :]
                 best = tl.max(terms, 1)
                 best = tl.where(best > -float("inf"), best, 0.0)
                 moved = best + tl.log(tl.sum(tl.exp(terms - best[:, None]), 1))

@@ -93,3 +93,25 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         return torch.mm(a, b, out_dtype=torch.float32)
     except TypeError:  # torch before 2.8
         return (a @ b).float()
+
+
+def scores(x: Tensor, weight: Tensor, impl: Impl = "torch") -> Tensor:
+    """x · weight (N,) for rows x (N, H) and one weight (H,)."""
+    return _Scores.apply(x, weight) if use_triton(x, impl) else x @ weight
+
+
+class _Scores(torch.autograd.Function):
+    """Its own only for the gradient of the weight, a sum over very many rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        from bighmm.kernels import residual_triton as kernels
+
+        x, weight = ctx.saved_tensors
+        return grad.unsqueeze(1) * weight, kernels.weighted_sum(x, grad.contiguous())

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 32  # per program
+ROWS = 64  # per program
 AT_ONCE = 8
 
 
@@ -26,13 +26,12 @@ def add_relu_backward(product: Tensor, beside: Tensor, y: Tensor, result: Tensor
     y and result (N, H) may be columns of wider tensors.
     """
     rows, width = product.shape
-    programs = triton.cdiv(rows, ROWS)
-    sums = torch.empty(programs, width, dtype=torch.float32, device=product.device)
-    _add_relu_backward[(programs,)](
+    sums = torch.zeros(width, dtype=torch.float32, device=product.device)
+    _add_relu_backward[(triton.cdiv(rows, ROWS),)](
         product, beside, y, result, sums, rows, width, y.stride(0), result.stride(0),
         **_shape(width), num_warps=4,
     )  # fmt: skip
-    return sums.sum(0)
+    return sums
 
 
 def add_norm(
@@ -56,13 +55,22 @@ def add_norm_backward(
     """Gradients of z = relu(u + bias) + y and of u (N, H), and of scale, shift and bias (3, H)."""
     rows, width = u.shape
     of_z, of_u = torch.empty_like(u), torch.empty_like(u)
-    programs = triton.cdiv(rows, ROWS)
-    sums = torch.empty(programs, 3, width, dtype=torch.float32, device=u.device)
-    _add_norm_backward[(programs,)](
+    sums = torch.zeros(3, width, dtype=torch.float32, device=u.device)
+    _add_norm_backward[(triton.cdiv(rows, ROWS),)](
         grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width, y.stride(0),
         **_shape(width), num_warps=4,
     )  # fmt: skip
-    return of_z, of_u, sums.sum(0)
+    return of_z, of_u, sums
+
+
+def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
+    """Σ_n weights_n x_n (H,) of rows x (N, H)."""
+    rows, width = x.shape
+    total = torch.zeros(width, dtype=torch.float32, device=x.device)
+    _weighted_sum[(triton.cdiv(rows, ROWS),)](
+        x, weights, total, rows, width, **_shape(width), num_warps=4
+    )
+    return total
 
 
 def _shape(width: int) -> dict[str, int]:
@@ -102,7 +110,7 @@ def _add_relu_backward(
         summed += value
         place = row[:, None] * result_stride + h[None, :]
         tl.store(result + place, value.to(result.dtype.element_ty), mask=inside)
-    tl.store(sums + tl.program_id(0) * width + h, tl.sum(summed, 0), mask=h < width)
+    tl.atomic_add(sums + h, tl.sum(summed, 0), mask=h < width, sem="relaxed")
 
 
 @triton.jit
@@ -162,7 +170,20 @@ def _add_norm_backward(
         g = tl.where(inside & (added > 0), g, 0.0)
         of_bias += g
         tl.store(of_u + cell, g.to(of_u.dtype.element_ty), mask=inside)
-    sums += tl.program_id(0) * 3 * width
-    tl.store(sums + h, tl.sum(of_scale, 0), mask=h < width)
-    tl.store(sums + width + h, tl.sum(of_shift, 0), mask=h < width)
-    tl.store(sums + 2 * width + h, tl.sum(of_bias, 0), mask=h < width)
+    tl.atomic_add(sums + h, tl.sum(of_scale, 0), mask=h < width, sem="relaxed")
+    tl.atomic_add(sums + width + h, tl.sum(of_shift, 0), mask=h < width, sem="relaxed")
+    tl.atomic_add(sums + 2 * width + h, tl.sum(of_bias, 0), mask=h < width, sem="relaxed")
+
+
+@triton.jit
+def _weighted_sum(
+    x, weights, total, rows, width, WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr
+):
+    h = tl.arange(0, WIDTH)
+    summed = tl.zeros([AT_ONCE, WIDTH], tl.float32)
+    for offset in range(0, ROWS, AT_ONCE):
+        row = tl.program_id(0) * ROWS + offset + tl.arange(0, AT_ONCE)
+        inside = (row < rows)[:, None] & (h < width)[None, :]
+        value = tl.load(x + row[:, None] * width + h[None, :], mask=inside, other=0.0)
+        summed += value * tl.load(weights + row, mask=row < rows, other=0.0)[:, None]
+    tl.atomic_add(total + h, tl.sum(summed, 0), mask=h < width, sem="relaxed")

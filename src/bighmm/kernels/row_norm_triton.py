@@ -39,7 +39,7 @@ def forward_tile(rows: int, width: int) -> Tile:
 def backward_tile(columns: int, width: int) -> Tile:
     if width > 256:
         return Tile(64, 32, 8, 2)
-    return Tile(128, 64, 8, 3) if columns > 8192 else Tile(64, 64, 4, 3)
+    return Tile(64, 64, 4, 2) if columns > 8192 else Tile(64, 64, 4, 3)
 
 
 def forward(
@@ -71,6 +71,7 @@ def forward(
         TAKEN=tile.taken,
         HAS_BIAS=bias is not None,
         WITH_MEAN=with_mean,
+        EVEN=columns % tile.taken == 0 and _fills(width),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
@@ -128,10 +129,24 @@ def backward(
         TAKEN=tile.taken,
         HAS_BIAS=bias is not None,
         LISTED=many_zeros,
+        EVEN=len(leaving) % tile.taken == 0 and _fills(width),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
     return of_entering, of_bias
+
+
+def _fills(width: int) -> bool:
+    return width >= 16 and width == triton.next_power_of_2(width)
+
+
+@triton.jit
+def _take(operand, row, rows, h, width, EVEN: tl.constexpr):
+    """Rows of an operand; with EVEN nothing can lie outside it."""
+    cell = row[:, None] * width + h[None, :]
+    if EVEN:
+        return tl.load(operand + cell)
+    return tl.load(operand + cell, mask=(row < rows)[:, None] & (h < width)[None, :], other=0.0)
 
 
 @triton.jit
@@ -150,6 +165,7 @@ def _forward(
     TAKEN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     WITH_MEAN: tl.constexpr,
+    EVEN: tl.constexpr,
 ):
     part = tl.program_id(1)
     norm += part * rows
@@ -167,24 +183,21 @@ def _forward(
     weighted = tl.zeros([KEPT, WIDTH if WITH_MEAN else 1], tl.float32)
     for first in range(part * per_part, end, TAKEN):
         column = first + tl.arange(0, TAKEN)
-        theirs = tl.load(
-            entering + column[:, None] * width + h[None, :],
-            mask=(column < columns)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
-        logits = tl.dot(mine, tl.trans(theirs)) * LOG2_E
+        theirs = _take(entering, column, columns, h, width, EVEN)
+        logits = tl.dot(mine, tl.trans(theirs))
         if HAS_BIAS:
-            logits += tl.load(bias + column, mask=column < columns, other=0.0)[None, :] * LOG2_E
-        logits = tl.where((column < columns)[None, :], logits, -float("inf"))
+            logits += tl.load(bias + column, mask=column < columns, other=0.0)[None, :]
+        if not EVEN:
+            logits = tl.where((column < columns)[None, :], logits, -float("inf"))
         higher = tl.maximum(top, tl.max(logits, 1))
-        weights = tl.exp2(logits - higher[:, None])
-        shrink = tl.exp2(top - higher)
+        weights = tl.exp2(logits * LOG2_E - (higher * LOG2_E)[:, None])
+        shrink = tl.exp2((top - higher) * LOG2_E)
         total = total * shrink + tl.sum(weights, 1)
         if WITH_MEAN:
             weighted = weighted * shrink[:, None]
             weighted = tl.dot(weights.to(theirs.dtype), theirs, weighted)
         top = higher
-    tl.store(norm + row, (top + tl.log2(total)) * LN_2, mask=row < rows)
+    tl.store(norm + row, top + tl.log2(total) * LN_2, mask=row < rows)
     if WITH_MEAN:
         tl.store(
             mean + row[:, None] * width + h[None, :],
@@ -225,6 +238,7 @@ def _backward(
     TAKEN: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     LISTED: tl.constexpr,
+    EVEN: tl.constexpr,
 ):
     column = tl.program_id(0) * KEPT + tl.arange(0, KEPT)
     h = tl.arange(0, WIDTH)
@@ -233,9 +247,8 @@ def _backward(
         mask=(column < columns)[:, None] & (h < width)[None, :],
         other=0.0,
     )
-    shift = tl.zeros([KEPT], tl.float32)
     if HAS_BIAS:
-        shift = tl.load(bias + column, mask=column < columns, other=0.0) * LOG2_E
+        shift = tl.load(bias + column, mask=column < columns, other=0.0)
     total = tl.zeros([KEPT], tl.float32)
     weighted = tl.zeros([KEPT, WIDTH], tl.float32)
     tiles = tl.cdiv(rows, TAKEN)
@@ -246,15 +259,13 @@ def _backward(
         if LISTED:
             first = tl.load(in_use + 1 + place) * TAKEN
         row = first + tl.arange(0, TAKEN)
-        theirs = tl.load(
-            leaving + row[:, None] * width + h[None, :],
-            mask=(row < rows)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
+        theirs = _take(leaving, row, rows, h, width, EVEN)
         of_row = tl.load(norm + row, mask=row < rows, other=0.0) * LOG2_E
         weight = tl.load(grad + row, mask=row < rows, other=0.0)
-        logits = tl.dot(mine, tl.trans(theirs)) * LOG2_E + shift[:, None]
-        probs = tl.exp2(logits - of_row[None, :]) * weight[None, :]
+        logits = tl.dot(mine, tl.trans(theirs))
+        if HAS_BIAS:
+            logits += shift[:, None]
+        probs = tl.exp2(logits * LOG2_E - of_row[None, :]) * weight[None, :]
         if HAS_BIAS:
             total += tl.sum(probs, 1)
         weighted = tl.dot(probs.to(theirs.dtype), theirs, weighted)

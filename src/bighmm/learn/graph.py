@@ -110,7 +110,7 @@ class GraphSteps:
         loss, carry = loss_of(hmm, trusted(hmm, ids, lengths), carry)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = clip(self.lm, self.settings)
+        norm = clip(self.lm, self.optimizer, self.settings)
         set_rate(self.optimizer, self.rates.index_select(0, self.place).squeeze(0))
         self.optimizer.step()
         _copy(Carried.after(carry, hmm, kept), self.carried)

@@ -87,7 +87,7 @@ class PlainSteps:
         set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = clip(self.lm, self.settings)
+        norm = clip(self.lm, self.optimizer, self.settings)
         done = Done(float(loss.detach()), float(norm), rate, int(batch.lengths.sum()))
         if math.isfinite(done.loss) and math.isfinite(done.norm):
             self.optimizer.step()
@@ -116,10 +116,19 @@ def loss_of(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
     return -log_prob.sum() / window.lengths.sum(), carry
 
 
-def clip(lm: HMMLM, settings: TrainingSettings) -> Tensor:
-    """The gradient's norm, before it was cut to the largest one allowed."""
+def clip(lm: HMMLM, optimizer: torch.optim.Optimizer, settings: TrainingSettings) -> Tensor:
+    """The gradient's norm; where it is above the largest allowed, the step is made smaller.
+
+    The fused optimiser of a GPU divides by a scale while it reads the gradients; elsewhere they
+    are scaled here.
+    """
+    parameters = list(lm.params.parameters())
     largest = settings.clip or math.inf
-    return torch.nn.utils.clip_grad_norm_(lm.params.parameters(), largest)
+    if lm.device.type != "cuda":
+        return torch.nn.utils.clip_grad_norm_(parameters, largest)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    optimizer.grad_scale = ((norm + 1e-6) / largest).clamp(min=1.0)  # type: ignore[attr-defined]
+    return norm
 
 
 def make_optimizer(lm: HMMLM, settings: TrainingSettings) -> torch.optim.AdamW:

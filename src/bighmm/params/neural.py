@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from bighmm.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.hmm import HMM
 from bighmm.kernels import Impl, rounded
-from bighmm.kernels.residual import Network, residuals
+from bighmm.kernels.gather import take_rows
+from bighmm.kernels.residual import Network, residuals, scores
 from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import factored_emission
 from bighmm.support import Blocked, Dense, Support
@@ -101,12 +102,13 @@ class Neural(Parameterisation):
             inputs = [state["leaving"], state["emit"], state["start"]]
             leaving, emit, starting = apply(networks, inputs, impl)
             entering = state["entering"]
-            start = self.starting[1](starting).squeeze(1)
+            weight, bias = self.starting[1].parameters()
+            start = scores(starting, weight.squeeze(0), impl) + bias
         else:
             networks = [self.leaving, self.emit, self.entering]
             inputs = [state["leaving"], state["emit"], state["entering"]]
             leaving, emit, entering = apply(networks, inputs, impl)
-            start = entering @ self.before_first
+            start = scores(entering, self.before_first, impl)
         words: Tensor = self.words
         if rounds:
             leaving, entering, emit, words = map(rounded, (leaving, entering, emit, words))
@@ -129,7 +131,7 @@ class IndependentEmbedding(nn.Module):
         self.table = nn.Parameter(torch.randn(support.num_states, width) * scale)
 
     def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
-        chosen = self.table if kept is None else self.table.index_select(0, kept)
+        chosen = self.table if kept is None else take_rows(self.table, kept, impl)
         return dict.fromkeys(self.roles, chosen)
 
 
@@ -148,7 +150,7 @@ class FactoredEmbedding(nn.Module):
         self.compose = nn.ModuleDict({role: Residual(width) for role in roles})
 
     def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
-        own = self.own if kept is None else self.own.index_select(0, kept)
+        own = self.own if kept is None else take_rows(self.own, kept, impl)
         per_block = len(own) // len(self.block)
         block = self.block.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
         both = torch.cat([block, own], dim=1)

@@ -1,0 +1,34 @@
+"""Rows of a table, each taken at most once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bighmm.kernels import Impl, use_triton
+
+
+def take_rows(table: Tensor, chosen: Tensor, impl: Impl = "torch") -> Tensor:
+    """table[chosen] (N, H) for different numbers of rows (N,)."""
+    if use_triton(table, impl):
+        return _TakeRows.apply(table, chosen)
+    return table.index_select(0, chosen)
+
+
+class _TakeRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
+        ctx.save_for_backward(chosen)
+        ctx.size = len(table)
+        return table.index_select(0, chosen)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        from bighmm.kernels import gather_triton
+
+        (chosen,) = ctx.saved_tensors
+        return gather_triton.spread(grad.contiguous(), chosen, ctx.size), None
