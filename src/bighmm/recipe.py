@@ -83,8 +83,10 @@ class TrainingSettings:
     """Share of the steps over which the rate rises (cosine and constant)."""
     final_lr: float = 0.0
     """Where the cosine ends, as a share of lr."""
-    checks_per_epoch: int = 4
-    """Validations per epoch; the best model is kept."""
+    checks_per_epoch: float = 4.0
+    """Validations per epoch, below 1 for fewer; the best model is kept."""
+    checkpoint_at_checks: bool = True
+    """Save a checkpoint at every validation too, not only every minute."""
     seed: int = 1
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one."""
@@ -194,7 +196,6 @@ def _check(recipe: Recipe) -> None:
         (model, "alive"),
         (training, "batch"),
         (training, "window"),
-        (training, "checks_per_epoch"),
     ):
         if getattr(section, key) < 1:
             raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
@@ -205,11 +206,16 @@ def _check(recipe: Recipe) -> None:
         )
     if not 0 <= training.state_dropout < 1:
         raise ValueError(f"state_dropout must be in [0, 1), not {training.state_dropout}")
-    positive = (training.epochs, training.lr, training.plateau_factor)
+    positive = (
+        training.epochs,
+        training.lr,
+        training.plateau_factor,
+        training.checks_per_epoch,
+    )
     if not (all(0 < x < math.inf for x in positive) and training.clip >= 0):
         raise ValueError(
-            f"epochs, lr and plateau_factor must be finite and above 0 and clip not below, not "
-            f"{training.epochs}, {training.lr}, {training.plateau_factor} and {training.clip}"
+            f"epochs, lr, plateau_factor and checks_per_epoch must be finite and above 0 and clip "
+            f"not below, not {', '.join(map(str, positive))} and {training.clip}"
         )
     if training.seed < 0 or training.weight_decay < 0 or training.plateau_patience < 1:
         raise ValueError(

@@ -151,11 +151,11 @@ class _DenseLogSum(torch.autograd.Function):
         of_leaving = product(expected, entering) + of_norm.unsqueeze(1) * mean
         del expected
 
-        of_word_norm = -flat_used.sum(0, dtype=torch.float32)
+        both = torch.stack([inside, inside & fresh]).view(2, -1).to(flat_used.dtype)
+        in_all, of_start = product(both, flat_used)
+        of_word_norm = -in_all
         of_words, of_bias = row_norm_triton.backward(emit, words, bias, word_norm, of_word_norm)
         of_words.index_add_(0, ids, product(flat_used, emit))
-        of_bias.index_add_(0, ids, flat_used.sum(1, dtype=torch.float32))
+        of_bias.index_add_(0, ids, (weight * inside).view(-1))
         of_emit = product(flat_used.T, at_words) + of_word_norm.unsqueeze(1) * mean_word
-        begun = (fresh & inside).reshape(1, -1).to(flat_used.dtype)
-        of_start = product(begun, flat_used).view(-1)
         return None, None, of_start, of_emit, of_words, of_bias, of_leaving, of_entering

@@ -98,7 +98,9 @@ class Training:
             if checked:
                 self._check(report)
             stop = should_stop() and self.step < self.total_steps
-            if checked or stop or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+            due = checked and self.settings.checkpoint_at_checks
+            due = due or self.step == self.total_steps
+            if due or stop or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
                 self.save()
                 saved = time.monotonic()
             if stop:
