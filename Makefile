@@ -4,12 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: train test lint clean
+.PHONY: train test test-gpu lint clean
 train: $(VENV)/base.done
 	$(BIN)/bighmm train --recipe recipes/quickstart.toml
 
 test: $(VENV)/dev.done lint
 	$(BIN)/python -m pytest
+
+# What needs a GPU: the kernels as they are, and training with them.
+test-gpu: $(VENV)/dev.done
+	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'there is no GPU'"
+	$(BIN)/python -m pytest tests/kernels tests/test_gpu.py
 
 lint: $(VENV)/dev.done
 	$(BIN)/ruff check .

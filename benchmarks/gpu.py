@@ -32,7 +32,7 @@ class Arguments:
     """Which; all of them if none is named."""
     states: tuple[int, ...] = ()
     """Sizes; the operation's own if none is given."""
-    repeats: int = 30
+    repeats: int = 100
     data: str | None = None
     """A corpus for the blocked step, as `bighmm train --data` takes it; else made-up text."""
 

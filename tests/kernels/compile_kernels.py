@@ -112,6 +112,7 @@ def residual(width):
     x, vector = half(100, width), torch.zeros(width)
     residual_triton.add_relu(x, vector)
     residual_triton.weighted_sum(x.float(), torch.zeros(100))
+    residual_triton.row_products(x.float(), vector)
     gather_triton.spread(x.float(), torch.arange(100), 200)
     residual_triton.add_relu_backward(x, x, x, x)
     _, centre, spread = residual_triton.add_norm(x, vector, x, vector, vector, 1e-5)

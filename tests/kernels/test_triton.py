@@ -87,8 +87,10 @@ def test_residuals(rows, width, number):
         flat = [mine, *(t for network in theirs for t in network)]
         results.append((found, torch.autograd.grad(total, flat)))
     coarse = 6e-2 if DEVICE.type == "cuda" else CLOSE
-    assert_near(results[0][0], results[1][0], coarse)
+    assert_near(results[0][0], results[1][0], max(coarse, 4e-3))  # results are rounded
     assert_near(results[0][1], results[1][1], coarse)
+    for found in results[0][0]:
+        assert torch.equal(found, found.bfloat16().float())
 
 
 def blocked_case(alive, blocks, vocabulary, width, scale=1.0):

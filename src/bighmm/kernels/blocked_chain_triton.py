@@ -305,27 +305,23 @@ def _short_sweeps(
             else:
                 ahead = tl.load(scaled + (t + 1) * size + cell, mask=inside & more, other=0.0)
             tops = tl.load(highest + (t + 1) * alive + s, mask=(s < alive) & more, other=0.0)
-            peak = tl.max(vector, 0)
-            peak = tl.where(peak > -float("inf"), peak, 0.0)
             tl.store(forward + t * alive + s, vector, mask=s < alive)
-            tl.store(peaks + t, peak)
-            weights = vector - peak + of_rows
+            weights = vector + of_rows
             top = tl.max(weights, 0)
             top = tl.where(top > -float("inf"), top, 0.0)
+            tl.store(peaks + t, top)
             mass = tl.sum(tile * tl.exp(weights - top)[:, None], 0)
-            moved = top + tl.log(mass)
+            moved = tl.log(mass)
             if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
                 logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
-                terms = logs + (vector - peak)[:, None]
+                terms = logs + (vector - top)[:, None]
                 best = tl.max(terms, 0)
                 best = tl.where(best > -float("inf"), best, 0.0)
                 moved = best + tl.log(tl.sum(tl.exp(terms - best[None, :]), 0))
             vector = moved
-        peak = tl.max(vector, 0)
-        peak = tl.where(peak > -float("inf"), peak, 0.0)
         for t in range(length, time + 1):  # past the end the last vector is repeated
             tl.store(forward + t * alive + s, vector, mask=s < alive)
-            tl.store(peaks + t, tl.where(t == length, peak, 0.0))
+            tl.store(peaks + t, 0.0)
     else:
         backward += row * (time + 1) * alive
         vector = tl.zeros([CHUNK], tl.float32)

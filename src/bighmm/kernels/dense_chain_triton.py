@@ -92,7 +92,7 @@ def step_back(
 
 def _size(states: int) -> tuple[int, int]:
     size = max(16, triton.next_power_of_2(states))
-    return size, min(16, max(1, size // 512))
+    return size, min(16, max(4, size // 512))
 
 
 @triton.jit

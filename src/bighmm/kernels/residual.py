@@ -29,7 +29,10 @@ class Network(NamedTuple):
 
 
 def residuals(x: Tensor, networks: list[Network], impl: Impl = "torch") -> list[Tensor]:
-    """The result (N, H) of every network for the same x (N, H)."""
+    """The result (N, H) of every network for the same x (N, H).
+
+    The Triton form gives results with the values of bfloat16 (see `rounded`).
+    """
     if use_triton(x, impl):
         flat = [t for network in networks for t in network]
         return list(_Residuals.apply(x, len(networks), *flat))
@@ -101,12 +104,14 @@ def scores(x: Tensor, weight: Tensor, impl: Impl = "torch") -> Tensor:
 
 
 class _Scores(torch.autograd.Function):
-    """Its own only for the gradient of the weight, a sum over very many rows."""
+    """One product of a tall matrix with a vector and one with its transpose: libraries are slow."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        from bighmm.kernels import residual_triton as kernels
+
         ctx.save_for_backward(x, weight)
-        return x @ weight
+        return kernels.row_products(x.contiguous(), weight.contiguous())
 
     @staticmethod
     @once_differentiable

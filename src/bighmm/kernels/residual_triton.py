@@ -7,8 +7,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 64  # per program
-AT_ONCE = 8
+from bighmm.kernels.rounding_triton import to_bfloat16_value
+
+ROWS = 16  # per program
+SUMMED_ROWS = 64  # per program of the kernels that also sum over rows
+AT_ONCE = 16
 
 
 def add_relu(product: Tensor, bias: Tensor) -> Tensor:
@@ -27,9 +30,9 @@ def add_relu_backward(product: Tensor, beside: Tensor, y: Tensor, result: Tensor
     """
     rows, width = product.shape
     sums = torch.zeros(width, dtype=torch.float32, device=product.device)
-    _add_relu_backward[(triton.cdiv(rows, ROWS),)](
+    _add_relu_backward[(triton.cdiv(rows, SUMMED_ROWS),)](
         product, beside, y, result, sums, rows, width, y.stride(0), result.stride(0),
-        **_shape(width), num_warps=4,
+        **_shape(width, SUMMED_ROWS), num_warps=8,
     )  # fmt: skip
     return sums
 
@@ -37,14 +40,17 @@ def add_relu_backward(product: Tensor, beside: Tensor, y: Tensor, result: Tensor
 def add_norm(
     u: Tensor, bias: Tensor, y: Tensor, scale: Tensor, shift: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """LayerNorm(relu(u + bias) + y) (N, H) float32, and the mean and 1 / deviation of each row."""
+    """LayerNorm(relu(u + bias) + y) (N, H), and the mean and 1 / deviation of each row.
+
+    The result is float32 with the values of bfloat16: kernels will multiply it (see `rounded`).
+    """
     rows, width = u.shape
     result = torch.empty(rows, width, dtype=torch.float32, device=u.device)
     centre = torch.empty(rows, dtype=torch.float32, device=u.device)
     spread = torch.empty_like(centre)
     _add_norm[(triton.cdiv(rows, ROWS),)](
         u, bias, y, scale, shift, result, centre, spread, rows, width, y.stride(0), epsilon,
-        **_shape(width), num_warps=4,
+        **_shape(width, ROWS), num_warps=4,
     )  # fmt: skip
     return result, centre, spread
 
@@ -56,9 +62,9 @@ def add_norm_backward(
     rows, width = u.shape
     of_z, of_u = torch.empty_like(u), torch.empty_like(u)
     sums = torch.zeros(3, width, dtype=torch.float32, device=u.device)
-    _add_norm_backward[(triton.cdiv(rows, ROWS),)](
+    _add_norm_backward[(triton.cdiv(rows, SUMMED_ROWS),)](
         grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width, y.stride(0),
-        **_shape(width), num_warps=4,
+        **_shape(width, SUMMED_ROWS), num_warps=8,
     )  # fmt: skip
     return of_z, of_u, sums
 
@@ -67,14 +73,24 @@ def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """Σ_n weights_n x_n (H,) of rows x (N, H)."""
     rows, width = x.shape
     total = torch.zeros(width, dtype=torch.float32, device=x.device)
-    _weighted_sum[(triton.cdiv(rows, ROWS),)](
-        x, weights, total, rows, width, **_shape(width), num_warps=4
+    _weighted_sum[(triton.cdiv(rows, SUMMED_ROWS),)](
+        x, weights, total, rows, width, **_shape(width, SUMMED_ROWS), num_warps=8
     )
     return total
 
 
-def _shape(width: int) -> dict[str, int]:
-    return {"WIDTH": triton.next_power_of_2(width), "ROWS": ROWS, "AT_ONCE": AT_ONCE}
+def row_products(x: Tensor, weight: Tensor) -> Tensor:
+    """x · weight (N,) for rows x (N, H)."""
+    rows, width = x.shape
+    result = torch.empty(rows, dtype=torch.float32, device=x.device)
+    _row_products[(triton.cdiv(rows, ROWS),)](
+        x, weight, result, rows, width, **_shape(width, ROWS), num_warps=4
+    )
+    return result
+
+
+def _shape(width: int, rows: int) -> dict[str, int]:
+    return {"WIDTH": triton.next_power_of_2(width), "ROWS": rows, "AT_ONCE": AT_ONCE}
 
 
 @triton.jit
@@ -136,7 +152,7 @@ def _add_norm(
         tl.store(centre + row, mean, mask=row < rows)
         tl.store(spread + row, inverse, mask=row < rows)
         value = away * inverse[:, None] * gain[None, :] + moved[None, :]
-        tl.store(result + cell, value, mask=inside)
+        tl.store(result + cell, to_bfloat16_value(value), mask=inside)
 
 
 @triton.jit
@@ -187,3 +203,16 @@ def _weighted_sum(
         value = tl.load(x + row[:, None] * width + h[None, :], mask=inside, other=0.0)
         summed += value * tl.load(weights + row, mask=row < rows, other=0.0)[:, None]
     tl.atomic_add(total + h, tl.sum(summed, 0), mask=h < width, sem="relaxed")
+
+
+@triton.jit
+def _row_products(
+    x, weight, result, rows, width, WIDTH: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr
+):
+    h = tl.arange(0, WIDTH)
+    w = tl.load(weight + h, mask=h < width, other=0.0)
+    for offset in range(0, ROWS, AT_ONCE):
+        row = tl.program_id(0) * ROWS + offset + tl.arange(0, AT_ONCE)
+        inside = (row < rows)[:, None] & (h < width)[None, :]
+        value = tl.load(x + row[:, None] * width + h[None, :], mask=inside, other=0.0)
+        tl.store(result + row, tl.sum(value * w[None, :], 1), mask=row < rows)

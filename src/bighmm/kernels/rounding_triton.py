@@ -18,9 +18,15 @@ def to_bfloat16_values(x: Tensor) -> Tensor:
 
 
 @triton.jit
+def to_bfloat16_value(x):
+    """The nearest value of bfloat16, ties to even, as float32."""
+    bits = x.to(tl.int32, bitcast=True)
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _round(x, result, count, SIZE: tl.constexpr):
     place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     value = tl.load(x + place, mask=place < count, other=0.0)
-    bits = value.to(tl.int32, bitcast=True)
-    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000  # to the nearest, ties to even
-    tl.store(result + place, bits.to(tl.float32, bitcast=True), mask=place < count)
+    tl.store(result + place, to_bfloat16_value(value), mask=place < count)

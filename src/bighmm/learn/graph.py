@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.batches import Batches
+from bighmm.batches import Batch, Batches
 from bighmm.infer.inputs import Carry, trusted
 from bighmm.learn.carried import Carried
 from bighmm.learn.schedule import Schedule
@@ -47,6 +47,7 @@ class GraphSteps:
         self.stream = torch.cuda.Stream(lm.device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.plain_steps = 0
+        self.ahead: tuple[int, list[Batch]] = (-1, [])
         rows, window = batches.shape
         burst, device = self.at_once, lm.device
         self.ids = torch.zeros(burst, rows, window, dtype=torch.long, device=device)
@@ -60,13 +61,14 @@ class GraphSteps:
 
     def run(self, step: int, count: int) -> list[Done]:
         assert count <= self.at_once
-        batches = [self.batches.batch(step + i) for i in range(count)]
+        batches = self._batches(step, count)
         rates = [self.schedule.rate(step + i) for i in range(count)]
         with torch.cuda.stream(self.stream):
             self._fill(batches, rates)
             self.step.fill_(step)
             for _ in range(count):
                 self._one()
+            self.ahead = (step + count, self._batches(step + count, self.at_once))
             outcome = self.outcome[:count].tolist()
         self.lm.forget()
         return [
@@ -95,9 +97,9 @@ class GraphSteps:
         self.graph.replay()
 
     def _body(self) -> None:
-        ids = self.ids.index_select(0, self.place).squeeze(0)
-        lengths = self.lengths.index_select(0, self.place).squeeze(0)
-        continues = self.continues.index_select(0, self.place)
+        ids = self.ids[self.place].squeeze(0)
+        lengths = self.lengths[self.place].squeeze(0)
+        continues = self.continues[self.place]
         kept = draw_mask(self.lm, self.settings, self.step)
         hmm = self.lm.params(kept)
         begun = Carry.at_start(hmm, len(ids))
@@ -111,7 +113,7 @@ class GraphSteps:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = clip(self.lm, self.optimizer, self.settings)
-        set_rate(self.optimizer, self.rates.index_select(0, self.place).squeeze(0))
+        set_rate(self.optimizer, self.rates[self.place].squeeze(0))
         self.optimizer.step()
         _copy(Carried.after(carry, hmm, kept), self.carried)
         outcome = torch.stack([loss.detach(), norm]).unsqueeze(0)
@@ -119,7 +121,13 @@ class GraphSteps:
         self.place += 1
         self.step += 1
 
-    def _fill(self, batches: list, rates: list[float]) -> None:
+    def _batches(self, step: int, count: int) -> list[Batch]:
+        """Made while the device is still busy with those before, if they are the next."""
+        if step == self.ahead[0]:
+            return self.ahead[1][:count]
+        return [self.batches.batch(step + i) for i in range(count)]
+
+    def _fill(self, batches: list[Batch], rates: list[float]) -> None:
         count = len(batches)
         ids = np.zeros((count, *self.ids.shape[1:]), dtype=np.int64)
         lengths = np.zeros((count, self.lengths.shape[1]), dtype=np.int64)

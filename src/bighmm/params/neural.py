@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from bighmm.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.hmm import HMM
-from bighmm.kernels import Impl, rounded
+from bighmm.kernels import Impl, rounded, use_triton
 from bighmm.kernels.gather import take_rows
 from bighmm.kernels.residual import Network, residuals, scores
 from bighmm.params import Parameterisation, register
@@ -111,7 +111,9 @@ class Neural(Parameterisation):
             start = scores(entering, self.before_first, impl)
         words: Tensor = self.words
         if rounds:
-            leaving, entering, emit, words = map(rounded, (leaving, entering, emit, words))
+            entering, words = rounded(entering), rounded(words)
+            if not use_triton(leaving):  # which rounds them itself
+                leaving, emit = rounded(leaving), rounded(emit)
         emissions: Emissions
         if rounds and isinstance(support, Dense):
             emissions = FactoredEmission(emit, words, self.word_bias)

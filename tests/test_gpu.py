@@ -1,0 +1,131 @@
+"""Training on a GPU: `make test-gpu`. Skipped where there is none."""
+
+import contextlib
+import json
+
+import pytest
+import torch
+
+from bighmm.cli.main import main
+from bighmm.corpus import prepare
+from bighmm.evaluate import deviation_from_one, evaluate
+from bighmm.learn.loop import Stopped, Training
+from bighmm.learn.setup import new_model
+from bighmm.lm import HMMLM
+from bighmm.params.neural import NeuralOptions
+from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+STEPS = 50
+
+
+class Silent:
+    def stepped(self, report):
+        pass
+
+    def checked(self, report, valid, best):
+        pass
+
+    def said(self, sentence):
+        pass
+
+
+@pytest.fixture
+def text(tmp_path):
+    words = [f"w{i}" for i in range(60)]
+    generator = torch.Generator().manual_seed(0)
+    weights = 1.0 / torch.arange(1, 61)
+    drawn = torch.multinomial(weights, 16_000, True, generator=generator).tolist()
+    lines = [" ".join(words[w] for w in drawn[i : i + 16]) for i in range(0, len(drawn), 16)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def recipe(text, support="blocked", **training):
+    return Recipe(
+        corpus=CorpusSettings(data=str(text)),
+        model=ModelSettings(states=64, blocks=8, support=support),
+        parameters=NeuralOptions(width=32),
+        training=TrainingSettings(
+            epochs=1, batch=4, window=16, lr=0.003, operands="bfloat16", **training
+        ),
+    )
+
+
+def train(wanted, run, device, stop_at=None, resume=False):
+    corpus = prepare(wanted.corpus.data)
+    lm = new_model(wanted, corpus).to(device, "bfloat16")
+    training = Training(wanted, corpus, lm, run, Silent())
+    if resume:
+        training.resume()
+    training.total_steps = min(training.total_steps, STEPS)
+    training.check_steps = {step for step in training.check_steps if step < STEPS} | {STEPS}
+    if device == "cuda":
+        training.steps.at_once = min(training.steps.at_once, 10)
+    with contextlib.suppress(Stopped):
+        training.run(lambda: stop_at is not None and training.step >= stop_at)
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return lm, corpus, [line["loss"] for line in lines if line["kind"] == "step"]
+
+
+@pytest.mark.parametrize("capture", [True, False])
+@pytest.mark.parametrize("support, dropout", [("blocked", 0.5), ("blocked", 0.0), ("dense", 0.0)])
+def test_same_training_on_cpu_and_gpu(text, tmp_path, support, dropout, capture):
+    """Same start, same masks: losses within 1 % for 50 steps, though products are rounded."""
+    wanted = recipe(text, support, state_dropout=dropout, capture=capture)
+    _, _, on_cpu = train(wanted, tmp_path / "cpu", "cpu")
+    _, _, on_gpu = train(wanted, tmp_path / "gpu", "cuda")
+    assert len(on_cpu) == len(on_gpu) == STEPS
+    for a, b in zip(on_cpu, on_gpu, strict=True):
+        assert a == pytest.approx(b, rel=1e-2)
+
+
+@pytest.mark.parametrize("support, dropout", [("blocked", 0.5), ("dense", 0.0)])
+def test_trained_model_is_normalised_and_the_same_on_both(text, tmp_path, support, dropout):
+    lm, corpus, _ = train(recipe(text, support, state_dropout=dropout), tmp_path / "run", "cuda")
+    tokens = corpus.split("test")
+    assert deviation_from_one(lm.hmm(), tokens, 16) < 1e-3
+    on_gpu = evaluate(lm.hmm(), tokens).perplexity
+    lm.to("cpu", "bfloat16")
+    assert deviation_from_one(lm.hmm(), tokens, 16) < 1e-3
+    assert evaluate(lm.hmm(), tokens).perplexity == pytest.approx(on_gpu, rel=5e-3)
+
+
+def test_stopped_run_resumes(text, tmp_path):
+    wanted = recipe(text, state_dropout=0.5)
+    _, _, whole = train(wanted, tmp_path / "whole", "cuda")
+    train(wanted, tmp_path / "parts", "cuda", stop_at=20)
+    _, _, parts = train(wanted, tmp_path / "parts", "cuda", resume=True)
+    assert len(parts) == STEPS
+    for a, b in zip(whole, parts, strict=True):
+        assert a == pytest.approx(b, rel=1e-2)
+
+
+def test_commands(text, tmp_path, capsys):
+    run = str(tmp_path / "run")
+    sizes = ["--states", "64", "--blocks", "8", "--width", "32", "--batch", "4", "--epochs", "1"]
+    main(["train", "--data", str(text), *sizes, "--out", run, "--json", "--device", "cuda"])
+    result = json.loads(capsys.readouterr().out)
+    assert result["device"] == "cuda"
+    main(["eval", run, "--check-normalised", "--device", "cuda", "--json"])
+    assert json.loads(capsys.readouterr().out)["largest_deviation_from_one"] < 1e-3
+
+
+def test_questions_on_a_gpu(text, tmp_path):
+    lm, corpus, _ = train(recipe(text, state_dropout=0.5), tmp_path / "run", "cuda")
+    lm.save_pretrained(tmp_path / "model")
+    hmm = lm.hmm()
+    plain = HMMLM.from_pretrained(tmp_path / "model").to("cpu", "bfloat16").hmm()
+    ids = torch.from_numpy(corpus.split("test")[:40].astype("int64")).view(4, 10)
+    for ask in ("next_token", "log_prob"):
+        torch.testing.assert_close(
+            getattr(hmm, ask)(ids).cpu(), getattr(plain, ask)(ids), rtol=1e-2, atol=2e-2
+        )
+    torch.testing.assert_close(
+        hmm.posterior(ids).marginals.cpu(), plain.posterior(ids).marginals, rtol=0, atol=2e-2
+    )
+    assert hmm.viterbi(ids).states.shape == (4, 10)
+    generator = torch.Generator("cuda").manual_seed(0)
+    assert hmm.sample(3, length=5, generator=generator).shape == (3, 5)
