@@ -126,13 +126,13 @@ def training_step(
     language = Language(support, *shape, end=end, text=text)
     settings = TrainingSettings(state_dropout=dropout, seed=1)
     steps = make_steps(language, language, settings, language)  # type: ignore[arg-type]
-    steps.run(0, 8)
+    steps.run(0, 64)  # so that every place of the buffers holds a batch
 
     replays = itertools.count()
 
     def run() -> None:
         with torch.cuda.stream(steps.stream):
-            if next(replays) % 32 == 0:
+            if next(replays) % 64 == 0:
                 steps.place.zero_()
             steps.graph.replay()
 
@@ -147,7 +147,7 @@ def training_step(
             emissions = EmissionTable(hmm.emission)
             plain = HMM(hmm.start, plain_transitions, emissions, support, end)
             slow, _ = plain.advance(window, Carry.at_start(plain, 4), "torch")
-        if not all(math.isfinite(done.loss) for done in steps.run(8, 4)):
+        if not all(math.isfinite(done.loss) for done in steps.run(64, 64)):
             return math.inf
         return float(((fast - slow) / slow).abs().max())
 

@@ -142,7 +142,7 @@ def sample_texts(
     length: int | None = None,
     temperature: float = 1.0,
 ) -> list[str]:
-    generator = torch.Generator()
+    generator = torch.Generator(lm.device)
     if seed is None:
         generator.seed()
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ class RunArguments:
 
 
 def train_command(argv: list[str]) -> None:
+    began = time.monotonic()
     recipe, arguments = _arguments(argv)
     run = arguments.out if arguments.out is not None else _new_folder(recipe)
     resuming = _check_folder(run, arguments.resume)
@@ -86,7 +88,7 @@ def train_command(argv: list[str]) -> None:
                 training.run(should_stop)
             except Stopped:
                 _say_how_to_resume(run, training.step)
-    result = _finish(run, recipe, corpus, training)
+    result = _finish(run, recipe, corpus, training, began)
     if arguments.as_json:
         print_json(result)
     else:
@@ -199,7 +201,9 @@ def _say_how_to_resume(run: Path, step: int) -> None:
     sys.exit(130)
 
 
-def _finish(run: Path, recipe: Recipe, corpus: Corpus, training: Training) -> dict[str, Any]:
+def _finish(
+    run: Path, recipe: Recipe, corpus: Corpus, training: Training, began: float
+) -> dict[str, Any]:
     """Evaluate the best model on held-out text and write it all to RUN/result.json."""
     folder = existing_folder(run / "model")
     assert folder is not None, "a finished run has saved its best model"
@@ -220,8 +224,9 @@ def _finish(run: Path, recipe: Recipe, corpus: Corpus, training: Training) -> di
         "seconds": round(training.seconds, 2),
         "device": str(lm.device),
         **figures,
-        "samples": sample_texts(lm.to("cpu"), 3, seed=recipe.training.seed),
+        "samples": sample_texts(lm, 3, seed=recipe.training.seed),
     }
+    result["wall_seconds"] = round(time.monotonic() - began, 2)  # since the run was last started
     write_json(run / "result.json", result)
     return result
 
