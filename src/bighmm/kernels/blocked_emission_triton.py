@@ -71,7 +71,7 @@ def backward(
         alive,
         width,
         **shared,
-        num_warps=4,
+        num_warps=8,
     )
     pieces = by_block.pieces
     _words[(len(pieces),)](
@@ -87,7 +87,7 @@ def backward(
         alive,
         width,
         **shared,
-        num_warps=4,
+        num_warps=8,
     )
     return of_emit, of_words, of_bias
 

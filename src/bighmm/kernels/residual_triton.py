@@ -10,7 +10,6 @@ from torch import Tensor
 from bighmm.kernels.rounding_triton import to_bfloat16_value
 
 ROWS = 16  # per program
-SUMMED_ROWS = 64  # per program of the kernels that also sum over rows
 AT_ONCE = 16
 
 
@@ -30,9 +29,9 @@ def add_relu_backward(product: Tensor, beside: Tensor, y: Tensor, result: Tensor
     """
     rows, width = product.shape
     sums = torch.zeros(width, dtype=torch.float32, device=product.device)
-    _add_relu_backward[(triton.cdiv(rows, SUMMED_ROWS),)](
+    _add_relu_backward[(triton.cdiv(rows, _summed_rows(rows)),)](
         product, beside, y, result, sums, rows, width, y.stride(0), result.stride(0),
-        **_shape(width, SUMMED_ROWS), num_warps=8,
+        **_shape(width, _summed_rows(rows)), num_warps=8,
     )  # fmt: skip
     return sums
 
@@ -62,9 +61,9 @@ def add_norm_backward(
     rows, width = u.shape
     of_z, of_u = torch.empty_like(u), torch.empty_like(u)
     sums = torch.zeros(3, width, dtype=torch.float32, device=u.device)
-    _add_norm_backward[(triton.cdiv(rows, SUMMED_ROWS),)](
+    _add_norm_backward[(triton.cdiv(rows, _summed_rows(rows)),)](
         grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width, y.stride(0),
-        **_shape(width, SUMMED_ROWS), num_warps=8,
+        **_shape(width, _summed_rows(rows)), num_warps=8,
     )  # fmt: skip
     return of_z, of_u, sums
 
@@ -73,8 +72,8 @@ def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """Σ_n weights_n x_n (H,) of rows x (N, H)."""
     rows, width = x.shape
     total = torch.zeros(width, dtype=torch.float32, device=x.device)
-    _weighted_sum[(triton.cdiv(rows, SUMMED_ROWS),)](
-        x, weights, total, rows, width, **_shape(width, SUMMED_ROWS), num_warps=8
+    _weighted_sum[(triton.cdiv(rows, _summed_rows(rows)),)](
+        x, weights, total, rows, width, **_shape(width, _summed_rows(rows)), num_warps=8
     )
     return total
 
@@ -87,6 +86,11 @@ def row_products(x: Tensor, weight: Tensor) -> Tensor:
         x, weight, result, rows, width, **_shape(width, ROWS), num_warps=4
     )
     return result
+
+
+def _summed_rows(rows: int) -> int:
+    """Per program of the kernels that also sum over rows: many adds to one place are slow too."""
+    return 64 if rows >= 8192 else 16
 
 
 def _shape(width: int, rows: int) -> dict[str, int]:
