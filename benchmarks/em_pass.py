@@ -1,24 +1,29 @@
-"""One pass of Baum-Welch over the same sequences: this library against hmmlearn.
+"""One pass of Baum-Welch over the same sequences: this library against others.
 
     python benchmarks/em_pass.py
 
-Both start from the same dense random HMM and do one iteration: the posterior of every state at
+All start from the same dense random HMM and do one iteration: the posterior of every state at
 every position, the expected counts that are sums of them, and the new probabilities. The times are
-of one run on one machine, the fastest of a few repeats for this library. hmmlearn has two
-implementations, "log" (its default) and "scaling"; both are timed. No figure is given unless the
-likelihoods and the new probabilities of the two libraries agree.
+of one run on one machine, the fastest of a few repeats for this library; where a library compiles
+at its first call, the second is timed. All may use every CPU that this process may use.
+
+The libraries are those of `peers.py` that are installed (`pip install -e '.[bench]'`). None gets a
+figure unless its likelihood and its new probabilities agree with this library's; by how much they
+differ is recorded instead.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import tyro
-from hmmlearn.hmm import CategoricalHMM
 
 from bighmm import HMM
+from peers import PEERS, Peer, Result
 from record import best_seconds, save, surroundings
 
 
@@ -35,6 +40,53 @@ class Shape:
 
 
 def main(shape: Shape) -> None:
+    torch.set_num_threads(_usable_cpus())
+    given = _problem(shape)
+    ours = _ours(*given)
+    our_seconds = best_seconds(lambda: _ours(*given), shape.repeats)
+    print(f"bighmm: {our_seconds:.3f} s")
+    measured = {
+        "operation": "one Baum-Welch iteration, dense",
+        **asdict(shape),
+        "seconds": our_seconds,
+        **_compare(given, ours, our_seconds),
+        **surroundings(),
+    }
+    print(f"saved to {save(shape.out, measured)}")
+
+
+def _compare(
+    given: tuple[np.ndarray, ...], ours: Result, our_seconds: float
+) -> dict[str, dict[str, Any]]:
+    """The figures of every peer that is installed, and why the others have none."""
+    found: dict[str, dict[str, Any]] = {
+        key: {} for key in ("peer_seconds", "ratio", "peer_versions", "wrong")
+    }
+    for name, peer in PEERS.items():
+        version = peer.version
+        if version is None:
+            print(f"{name}: not installed")
+            continue
+        found["peer_versions"][name] = version
+        seconds, theirs = _run(peer, given)
+        if difference := _difference(ours, theirs):
+            print(f"{name}: no figure, {difference}")
+            found["wrong"][name] = difference
+            continue
+        found["peer_seconds"][name] = seconds
+        found["ratio"][name] = seconds / our_seconds
+        print(f"{name}: {seconds:.2f} s, {seconds / our_seconds:.0f} times as long")
+    return found
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _problem(shape: Shape) -> tuple[np.ndarray, ...]:
+    """start, transition, emission, the tokens of all sequences, and the lengths of these."""
     rng = np.random.default_rng(0)
     start = rng.dirichlet(np.ones(shape.states))
     transition = rng.dirichlet(np.ones(shape.states), size=shape.states)
@@ -42,35 +94,7 @@ def main(shape: Shape) -> None:
     ids = rng.integers(0, shape.words, size=shape.tokens)
     lengths = np.full(-(-shape.tokens // shape.length), shape.length)
     lengths[-1] = shape.tokens - shape.length * (len(lengths) - 1)
-
-    ours = _ours(start, transition, emission, ids, lengths)
-    our_seconds = best_seconds(
-        lambda: _ours(start, transition, emission, ids, lengths), shape.repeats
-    )
-    print(f"bighmm: {our_seconds:.3f} s")
-    peers = {}
-    for implementation in ("log", "scaling"):
-        found: list[tuple[np.ndarray, ...]] = []
-
-        def one_iteration(implementation: str = implementation, found: list = found) -> None:
-            found.append(_hmmlearn(start, transition, emission, ids, lengths, implementation))
-
-        peers[implementation] = best_seconds(one_iteration, 1)
-        _require_same(ours, found[0], implementation)
-        print(f"hmmlearn, {implementation}: {peers[implementation]:.1f} s")
-    ratios = {name: seconds / our_seconds for name, seconds in peers.items()}
-    for name, ratio in ratios.items():
-        print(f"{ratio:.0f} times faster than hmmlearn, {name}")
-    result = {
-        "operation": "one Baum-Welch iteration, dense",
-        **asdict(shape),
-        "seconds": our_seconds,
-        "peer": "hmmlearn.CategoricalHMM",
-        "peer_seconds": peers,
-        "ratio": ratios,
-        **surroundings(),
-    }
-    print(f"saved to {save(shape.out, result)}")
+    return start, transition, emission, ids, lengths
 
 
 def _ours(
@@ -79,7 +103,7 @@ def _ours(
     emission: np.ndarray,
     ids: np.ndarray,
     lengths: np.ndarray,
-) -> tuple[np.ndarray, ...]:
+) -> Result:
     """log p of all rows, and start, transition and emission after one iteration."""
     given = (torch.from_numpy(t).float() for t in (start, transition, emission))
     hmm = HMM.from_probs(*given)
@@ -95,34 +119,21 @@ def _ours(
     )
 
 
-def _hmmlearn(
-    start: np.ndarray,
-    transition: np.ndarray,
-    emission: np.ndarray,
-    ids: np.ndarray,
-    lengths: np.ndarray,
-    implementation: str,
-) -> tuple[np.ndarray, ...]:
-    model = CategoricalHMM(
-        n_components=len(start),
-        n_features=emission.shape[1],
-        n_iter=1,
-        init_params="",
-        implementation=implementation,
-    )
-    model.startprob_, model.transmat_, model.emissionprob_ = start, transition, emission
-    model.fit(ids[:, None], lengths)
-    log_prob = np.array(model.monitor_.history[0])
-    return log_prob, model.startprob_, model.transmat_, model.emissionprob_
+def _run(peer: Peer, given: tuple[np.ndarray, ...]) -> tuple[float, Result]:
+    """The seconds of one iteration, after what is done but once, and what it found."""
+    peer.iterate(*(given if peer.compiles else _problem(Shape(states=2, words=3, tokens=8))))
+    found: list[Result] = []
+    seconds = best_seconds(lambda: found.append(peer.iterate(*given)), 1)
+    return seconds, found[0]
 
 
-def _require_same(ours: tuple[np.ndarray, ...], theirs: tuple[np.ndarray, ...], name: str) -> None:
+def _difference(ours: Result, theirs: Result) -> str | None:
+    """What differs first, and by how much; None if the results are the same."""
     for what, a, b in zip(("log p", "start", "transition", "emission"), ours, theirs, strict=True):
-        if not np.allclose(a, b, rtol=1e-3, atol=1e-5):
-            worst = float(np.abs(a - b).max())
-            raise SystemExit(
-                f"no figures: {what} differs from hmmlearn's ({name}) by up to {worst:.2g}"
-            )
+        if a.shape != b.shape or not np.allclose(a, b, rtol=1e-3, atol=1e-5):
+            worst = np.abs(a - b).max() if a.shape == b.shape else np.inf
+            return f"{what} differs by up to {worst:.2g}"
+    return None
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 
 @pytest.fixture
@@ -311,3 +312,11 @@ class TestCluster:
         write = ("cluster", "--data", text, "--classes", 4, "--out")
         assert "there is no folder" in refused(*write, tmp_path / "no" / "x.paths")
         assert f"{tmp_path} is a folder" in refused(*write, tmp_path)
+
+
+def test_out_of_gpu_memory_says_what_to_reduce(refused, train, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 TiB.")
+
+    monkeypatch.setattr("bighmm.cli.train.new_model", full)
+    assert "reduce --states, --batch, --window or --width" in refused(*train, after=1)

@@ -1,0 +1,1 @@
+"""Language models that hidden Markov models are compared with."""

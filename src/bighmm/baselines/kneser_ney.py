@@ -1,0 +1,511 @@
+"""N-gram language models with interpolated modified Kneser-Ney smoothing (Chen & Goodman 1999).
+
+Conventions:
+
+- A sentence runs up to and with an end mark, which is predicted like any word. Contexts do not
+  reach over it: a sentence begins with one start symbol <s>, which is a context and never
+  predicted. A stream without end marks is one sentence.
+- The vocabulary is closed and <unk> is a word like any other. Every level is interpolated with the
+  one below, and the words by themselves with the uniform distribution over the vocabulary, so
+  every word has a probability after every context, and they sum to one.
+- The highest order goes by how often an n-gram occurs. Lower orders go by how many different words
+  (or <s>) occur before it. N-grams that begin with <s> have nothing before them and go by how often
+  they occur in every order. This is what SRILM and KenLM do.
+- Each order has three discounts, for n-grams counted once, twice, and more often; see
+  `estimate_discounts`, also for what is done where the counts do not give them.
+
+A model is kept in backoff form, as in ARPA files: an n-gram that was seen has its interpolated
+probability, and any other that of the n-gram without its first word times the weight of its
+context (1 for a context that was not seen).
+
+    p(w | h) = p[h w]  if h w was seen,  else  backoff[h] p(w | h without its first word)
+
+The n-grams of order n are numbered, and number i is stored as keys[i], the number of its first
+n - 1 words among those of order n - 1, times (vocabulary size + 1), plus its last word. Keys are
+sorted, so that the words that follow a context are side by side. Words number themselves, and <s>
+comes after the last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from bighmm.batches import sentence_bounds
+from bighmm.files import (
+    check_hashes,
+    existing_folder,
+    hashes,
+    read_json,
+    replace_folder,
+    write_json,
+    write_tensors,
+)
+
+FORMAT = 1  # of saved folders
+SETTINGS, TENSORS = "ngrams.json", "ngrams.safetensors"
+START, END = b"<s>", b"</s>"  # in ARPA files
+ARPA_ZERO = -99.0  # how ARPA files write the logarithm of zero
+
+Discounts = Literal["modified", "single"]
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """The n-grams of one order; all arrays are (n-grams,)."""
+
+    keys: np.ndarray  # int64, ascending
+    log_probs: np.ndarray  # float64: of the last word after the others
+    log_backoffs: np.ndarray  # float64: the n-gram as a context; 0 if nothing followed it
+
+
+@dataclass(frozen=True, eq=False)
+class KneserNey:
+    """An n-gram model; `KneserNey.fit`, `KneserNey.load` and `read_arpa` make one."""
+
+    vocabulary_size: int
+    end: int | None  # the end mark
+    levels: list[Level]  # of order 1, 2, ...
+    discounts: np.ndarray | None = None  # (order, 3); None if the model is from an ARPA file
+
+    @classmethod
+    def fit(
+        cls,
+        tokens: np.ndarray,
+        vocabulary_size: int,
+        end: int | None,
+        order: int = 5,
+        discounts: Discounts = "modified",
+    ) -> KneserNey:
+        """The model of a stream of token ids.
+
+        discounts: "modified" for three discounts in each order, "single" for one.
+        """
+        if order < 1:
+            raise ValueError(f"the order is {order}; it must be at least 1")
+        if discounts not in ("modified", "single"):
+            raise ValueError(f"discounts is {discounts!r}; it must be 'modified' or 'single'")
+        counted = _count(_Stream(tokens, vocabulary_size, end), order)
+        chosen = np.array([estimate_discounts(c.counts, discounts) for c in counted])
+        levels: list[Level] = []
+        below = np.full(1, 1 / vocabulary_size)  # the uniform distribution
+        for n_grams, discount in zip(counted, chosen, strict=True):
+            probs, weights = _interpolate(n_grams, discount, below)
+            if levels:
+                np.log(weights, out=levels[-1].log_backoffs)
+            else:
+                probs[vocabulary_size] = 0  # <s> is never predicted
+            with np.errstate(divide="ignore"):
+                levels.append(Level(n_grams.keys, np.log(probs), np.zeros(len(probs))))
+            below = probs
+        return cls(vocabulary_size, end, levels, chosen)
+
+    @property
+    def order(self) -> int:
+        return len(self.levels)
+
+    def log_probs(self, tokens: np.ndarray) -> np.ndarray:
+        """ln p(token | the sentence before it) for every token of a stream: (tokens,) float64."""
+        stream = _Stream(tokens, self.vocabulary_size, self.end)
+        found = stream.words  # the n-gram of order n that ends here; below, -1 if it was not seen
+        result = self.levels[0].log_probs[found]
+        for n in range(2, self.order + 1):
+            here = stream.ends(n)
+            contexts = found[here - 1]
+            result[here] += np.where(contexts < 0, 0, self.levels[n - 2].log_backoffs[contexts])
+            known = np.full(len(found), -1)
+            known[here] = self._find(n, contexts, stream.words[here])
+            found = known
+            seen = np.flatnonzero(found >= 0)
+            result[seen] = self.levels[n - 1].log_probs[found[seen]]
+        return result[stream.is_token]
+
+    def next_probs(self, context: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The distribution of the token after `context`: (vocabulary,) float64.
+
+        context: a stream of token ids, of which the last sentence counts, from its beginning on.
+        It may be empty; the distribution is then that of first words.
+        """
+        size = self.vocabulary_size
+        history = np.append(size, _checked(context, size))
+        if self.end is not None and len(ends := np.flatnonzero(history == self.end)):
+            history = np.append(size, history[ends[-1] + 1 :])
+        probs = np.exp(self.levels[0].log_probs[:size])
+        for n in range(2, min(self.order, len(history) + 1) + 1):
+            number = self._number(history[len(history) - n + 1 :])
+            if number < 0:
+                continue
+            probs *= np.exp(self.levels[n - 2].log_backoffs[number])
+            level = self.levels[n - 1]
+            first = number * (size + 1)
+            followers = slice(*np.searchsorted(level.keys, [first, first + size]))
+            probs[level.keys[followers] - first] = np.exp(level.log_probs[followers])
+        return probs
+
+    def perplexity(self, tokens: np.ndarray) -> float:
+        """Of a stream; every token counts, end marks and unknown words as well."""
+        per_token = -float(self.log_probs(tokens).mean())
+        return math.exp(per_token) if per_token < 700 else math.inf
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a folder; one that `save` wrote before is replaced."""
+        target = Path(folder)
+        if target.exists() and not (target / SETTINGS).is_file():
+            raise ValueError(f"{target} exists and is no n-gram model; choose another folder")
+
+        def fill(fresh: Path) -> None:
+            arrays = {
+                f"{n}.{name}": a for n, lv in enumerate(self.levels) for name, a in vars(lv).items()
+            }
+            if self.discounts is not None:
+                arrays["discounts"] = self.discounts
+            write_tensors(
+                fresh / TENSORS, {name: torch.from_numpy(a) for name, a in arrays.items()}
+            )
+            settings = {
+                "format": FORMAT,
+                "vocabulary_size": self.vocabulary_size,
+                "end": self.end,
+                "order": self.order,
+                "files": hashes(fresh),
+            }
+            write_json(fresh / SETTINGS, settings)
+
+        replace_folder(target, fill, keep_previous=False)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> KneserNey:
+        """A model that `save` wrote; ValueError if it is missing or damaged."""
+        found = existing_folder(Path(folder))
+        if found is None:
+            raise ValueError(f"there is no n-gram model {folder}")
+        settings = read_json(found / SETTINGS)
+        try:
+            if settings["format"] != FORMAT:
+                raise ValueError(
+                    f"the n-gram model {folder} is of format {settings['format']}, and this "
+                    f"version reads format {FORMAT}"
+                )
+            check_hashes(found, settings["files"])
+            arrays = load_file(found / TENSORS)
+            levels = [
+                Level(*(arrays[f"{n}.{field}"] for field in Level.__dataclass_fields__))
+                for n in range(settings["order"])
+            ]
+            return cls(
+                settings["vocabulary_size"], settings["end"], levels, arrays.get("discounts")
+            )
+        except (KeyError, TypeError, SafetensorError) as error:
+            raise ValueError(f"{found} is damaged ({type(error).__name__}: {error})") from None
+
+    def write_arpa(self, path: str | Path, words: Sequence[str]) -> None:
+        """Write the model as an ARPA file. words: how the ids are spelt; the end mark is </s>."""
+        names = [*_arpa_names(words, self.vocabulary_size, self.end), START]
+        with Path(path).open("wb") as file:
+            file.write(b"\\data\\\n")
+            for n, level in enumerate(self.levels, 1):
+                file.write(b"ngram %d=%d\n" % (n, len(level.keys)))
+            texts: list[bytes] = []
+            for n, level in enumerate(self.levels, 1):
+                texts = self._spelt(level, texts, names)
+                file.write(b"\n\\%d-grams:\n" % n)
+                file.writelines(_arpa_lines(level, texts, last=n == self.order))
+            file.write(b"\n\\end\\\n")
+
+    def _spelt(self, level: Level, contexts: list[bytes], names: list[bytes]) -> list[bytes]:
+        """The n-grams of a level as text, from those of the level below and the words."""
+        if not contexts:
+            return names
+        before, last = np.divmod(level.keys, self.vocabulary_size + 1)
+        pairs = zip(before.tolist(), last.tolist(), strict=True)
+        return [contexts[c] + b" " + names[w] for c, w in pairs]
+
+    def _find(self, n: int, contexts: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """The numbers of n-grams, -1 for those that were not seen.
+
+        contexts: the numbers of their first n - 1 words, or -1.
+        """
+        return _find(self.levels[n - 1].keys, contexts * (self.vocabulary_size + 1) + words)
+
+    def _number(self, n_gram: np.ndarray) -> int:
+        """The number of one n-gram, -1 if it was not seen."""
+        number = n_gram[:1]
+        for n in range(2, len(n_gram) + 1):
+            number = self._find(n, number, n_gram[n - 1 : n])
+        return int(number[0])
+
+
+def estimate_discounts(counts: np.ndarray, discounts: Discounts = "modified") -> np.ndarray:
+    """What is taken off the counts 1, 2, and 3 and above of n-grams of one order: (3,) float64.
+
+    With n_k the number of n-grams with count k, and Y = n_1 / (n_1 + 2 n_2),
+
+        D_k = k - (k + 1) Y n_(k+1) / n_k
+
+    Where n_k or n_(k+1) is zero, or D_k not between 0 and k, D_k is Y, which is the single discount
+    of Kneser & Ney. Where n_1 or n_2 is zero, as in tiny corpora, or where rare words have been
+    replaced, there is no Y, and all discounts are 0.5. So always 0 < D_k < k, and no word is ever
+    left without a probability.
+    """
+    n = np.bincount(np.minimum(counts, 5), minlength=6).tolist()
+    if not (n[1] and n[2]):
+        return np.full(3, 0.5)
+    y = n[1] / (n[1] + 2 * n[2])
+    result = np.full(3, y)
+    if discounts == "modified":
+        for k in (2, 3):  # D_1 is Y
+            if n[k] and n[k + 1] and (d := k - (k + 1) * y * n[k + 1] / n[k]) > 0:
+                result[k - 1] = d
+    return result
+
+
+def read_arpa(path: str | Path, words: Sequence[str], end: int | None = None) -> KneserNey:
+    """A backoff model from an ARPA file, however it was smoothed.
+
+    words: how the ids are spelt. The file must have exactly these words; beside them it may have
+    <s>, and an <unk> that is not among them is left out.
+    end: the id that </s> in the file stands for.
+
+    Raises ValueError where the file is not of that kind.
+    """
+    names = _arpa_names(words, len(words), end)
+    try:
+        with Path(path).open("rb") as file:
+            levels = _ArpaReader(Path(path), file, names).levels()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    return KneserNey(len(words), end, levels)
+
+
+class _Stream:
+    """Token ids with <s> put before every sentence."""
+
+    def __init__(self, tokens: np.ndarray, vocabulary_size: int, end: int | None) -> None:
+        if end is not None and not 0 <= end < vocabulary_size:
+            raise ValueError(
+                f"the end mark {end} is outside the vocabulary; ids are 0 to {vocabulary_size - 1}"
+            )
+        self.start = vocabulary_size  # the id of <s>
+        ids = _checked(tokens, vocabulary_size)
+        if not len(ids):
+            raise ValueError("an n-gram model needs at least one token, and there is none")
+        starts = sentence_bounds(ids, -1 if end is None else end)[:-1]
+        self.words = np.insert(ids, starts, self.start)
+        self.is_token = self.words != self.start
+        positions = np.arange(len(self.words))
+        last_start = np.maximum.accumulate(np.where(self.is_token, 0, positions))
+        self.before = positions - last_start  # how many symbols of the sentence come before this
+
+    def ends(self, n: int) -> np.ndarray:
+        """Where n-grams of order n end, that is, with n - 1 symbols of the sentence before."""
+        return np.flatnonzero(self.before >= n - 1)
+
+
+@dataclass
+class _Counted:
+    """The n-grams of one order in a stream; all arrays are (n-grams,)."""
+
+    keys: np.ndarray
+    counts: np.ndarray
+    contexts: np.ndarray  # the number of the n-gram without its last word, one order below
+    shorter: np.ndarray  # the number of the n-gram without its first word, one order below
+
+
+def _count(stream: _Stream, order: int) -> list[_Counted]:
+    """The n-grams of orders 1 to `order`, with counts as Kneser-Ney smoothing wants them."""
+    base = stream.start + 1
+    numbers = stream.words  # of the n-gram of the present order that ends here
+    counts = np.bincount(numbers, minlength=base)
+    counts[stream.start] = 0  # <s> is not predicted
+    nothing = np.zeros(base, dtype=np.int64)
+    result = [_Counted(np.arange(base), counts, nothing, nothing)]
+    for n in range(2, order + 1):
+        here = stream.ends(n)
+        keys, first, inverse, counts = np.unique(
+            numbers[here - 1] * base + stream.words[here],
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        shorter = numbers[here[first]]
+        lower = result[-1]
+        different_before = np.bincount(shorter, minlength=len(lower.keys))
+        begins = np.zeros(len(lower.keys), dtype=bool)  # with <s>
+        begins[numbers[stream.before == n - 2]] = True
+        lower.counts = np.where(begins, lower.counts, different_before)
+        result.append(_Counted(keys, counts, keys // base, shorter))
+        numbers = np.full(len(numbers), -1)
+        numbers[here] = inverse
+    return result
+
+
+def _interpolate(
+    n_grams: _Counted, discounts: np.ndarray, below: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities of n-grams, and the weights of what is below in each of their contexts.
+
+    below: the probabilities of the n-grams that are shorter by one word.
+    """
+    counts, contexts = n_grams.counts, n_grams.contexts
+    taken = np.append(0, discounts)[np.minimum(counts, 3)]
+    totals = np.bincount(contexts, counts, minlength=len(below))
+    weights = np.ones(len(below))
+    np.divide(np.bincount(contexts, taken, minlength=len(below)), totals, weights, where=totals > 0)
+    probs = (counts - taken) / totals[contexts] + weights[contexts] * below[n_grams.shorter]
+    return probs, weights
+
+
+def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where `wanted` are in the sorted `keys`, -1 for those that are not."""
+    if not len(keys):
+        return np.full(wanted.shape, -1)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
+
+
+def _checked(tokens: Sequence[int] | np.ndarray, vocabulary_size: int) -> np.ndarray:
+    """Token ids as (tokens,) int64; ValueError if they are not token ids."""
+    ids = np.asarray(tokens)
+    if ids.ndim != 1:
+        raise ValueError(f"tokens must be one sequence of ids, not of shape {ids.shape}")
+    if not len(ids):
+        return np.zeros(0, dtype=np.int64)
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"tokens must be integers, not {ids.dtype}")
+    if ids.min() < 0 or ids.max() >= vocabulary_size:
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise ValueError(
+            f"the token id {wrong} is outside the vocabulary; ids are 0 to {vocabulary_size - 1}"
+        )
+    return ids.astype(np.int64)
+
+
+def _arpa_names(words: Sequence[str], vocabulary_size: int, end: int | None) -> list[bytes]:
+    """The words as ARPA files have them; ValueError if they cannot be written there."""
+    if len(words) != vocabulary_size:
+        raise ValueError(f"there are {len(words)} words for a vocabulary of {vocabulary_size}")
+    names = [word.encode() for word in words]
+    if end is not None:
+        names[end] = END
+    taken = {START}
+    for name in names:
+        if name.split() != [name]:
+            raise ValueError(f"the word {name.decode()!r} is empty or has a space in it")
+        if name in taken:
+            raise ValueError(f"the word {name.decode()} is there twice or is the start symbol")
+        taken.add(name)
+    return names
+
+
+def _arpa_lines(level: Level, texts: list[bytes], *, last: bool) -> Iterator[bytes]:
+    probs = _to_log10(level.log_probs).tolist()
+    if last:
+        yield from (b"%.8f\t%b\n" % line for line in zip(probs, texts, strict=True))
+    else:
+        backoffs = _to_log10(level.log_backoffs).tolist()
+        yield from (b"%.8f\t%b\t%.8f\n" % line for line in zip(probs, texts, backoffs, strict=True))
+
+
+def _to_log10(natural: np.ndarray) -> np.ndarray:
+    return np.maximum(natural / math.log(10), ARPA_ZERO)
+
+
+def _from_log10(values: np.ndarray) -> np.ndarray:
+    return np.where(values <= ARPA_ZERO, -math.inf, values * math.log(10))
+
+
+class _ArpaReader:
+    """Reads an ARPA file from its beginning, and says on which line something is wrong."""
+
+    def __init__(self, path: Path, file: BinaryIO, names: list[bytes]) -> None:
+        self._path, self._file, self._names = path, file, names
+        self._at = 0  # the number of the present line
+        self._ids = {name: id for id, name in enumerate([*names, START])}
+        self._ids.setdefault(b"<unk>", -1)
+
+    def levels(self) -> list[Level]:
+        while self._line() != b"\\data\\":
+            pass
+        sizes: list[int] = []
+        while (line := self._line()).startswith(b"ngram "):
+            order, _, count = line[6:].partition(b"=")
+            if order.strip() != b"%d" % (len(sizes) + 1) or not count.strip().isdigit():
+                raise self._wrong("it does not say how many n-grams of the next order there are")
+            sizes.append(int(count))
+        if not sizes:
+            raise self._wrong("it has no n-grams")
+        levels: list[Level] = []
+        for n, size in enumerate(sizes, 1):
+            if line != b"\\%d-grams:" % n:
+                raise self._wrong(f"the {n}-grams should begin here")
+            levels.append(self._level(levels, *self._section(n, size)))
+            line = self._line()
+        if line != b"\\end\\":
+            raise self._wrong("the n-grams should end here")
+        return levels
+
+    def _section(self, n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """The ids (size, n) of the n-grams of order n, and their two logarithms (size, 2)."""
+        ids: list[int] = []
+        values: list[bytes] = []
+        for _ in range(size):
+            fields = self._line().split()
+            if len(fields) not in (n + 1, n + 2):
+                raise self._wrong(f"it is no {n}-gram with one or two numbers")
+            try:
+                n_gram = [self._ids[name] for name in fields[1 : n + 1]]
+            except KeyError as error:
+                name = error.args[0].decode(errors="replace")
+                raise self._wrong(f"the word {name} is not in the vocabulary") from None
+            if -1 not in n_gram:
+                ids += n_gram
+                values += fields[0], fields[n + 1] if len(fields) == n + 2 else b"0"
+        try:
+            numbers = np.array(values, dtype=bytes).astype(np.float64)
+        except ValueError as error:
+            raise self._wrong(f"above it is what should be a number ({error})") from None
+        if np.isnan(numbers).any():
+            raise self._wrong("above it is what should be a number and is not")
+        return np.array(ids, dtype=np.int64).reshape(-1, n), numbers.reshape(-1, 2)
+
+    def _level(self, lower: list[Level], ids: np.ndarray, values: np.ndarray) -> Level:
+        base = len(self._names) + 1
+        numbers = ids[:, 0]
+        for n in range(1, ids.shape[1]):
+            if (numbers < 0).any():
+                raise self._wrong(f"above it is a {n + 1}-gram without the {n}-gram it begins with")
+            numbers = numbers * base + ids[:, n]
+            if n < len(lower):
+                numbers = _find(lower[n].keys, numbers)
+        order = np.argsort(numbers, kind="stable")
+        keys, (probs, backoffs) = numbers[order], _from_log10(values[order]).T
+        if (keys[1:] == keys[:-1]).any():
+            raise self._wrong("above it is an n-gram twice")
+        if not lower:
+            missing = np.setdiff1d(np.arange(base - 1), keys)
+            if len(missing):
+                name = self._names[missing[0]].decode()
+                raise self._wrong(f"the word {name} is not among the 1-grams above")
+            if len(keys) < base:  # no <s>
+                keys, probs = np.arange(base), np.append(probs, -math.inf)
+                backoffs = np.append(backoffs, 0.0)
+        return Level(keys, np.ascontiguousarray(probs), np.ascontiguousarray(backoffs))
+
+    def _line(self) -> bytes:
+        """The next line that is not empty."""
+        for line in self._file:
+            self._at += 1
+            if line := line.strip():
+                return line
+        raise self._wrong("the file is cut short, or is no ARPA file")
+
+    def _wrong(self, what: str) -> ValueError:
+        return ValueError(f"{self._path} is not a usable ARPA file: line {self._at}: {what}")
