@@ -130,7 +130,11 @@ def dynamax(
     ids: np.ndarray,
     lengths: np.ndarray,
 ) -> Result:
-    """An iteration of `CategoricalHMM.fit_em`, for sequences of more than one length."""
+    """An iteration of `CategoricalHMM.fit_em`, with the sequences one by one.
+
+    `fit_em` takes sequences of one length, and all at once, for which its emissions would need
+    memory for every token × state × word: 190 GiB at the sizes of `em_pass.py`.
+    """
     import jax.numpy as jnp
 
     model, iterate = _dynamax_iteration(*emission.shape)
@@ -171,12 +175,19 @@ def _dynamax_iteration(states: int, words: int) -> tuple[Any, Callable[..., Any]
     )
     _, props = model.initialize()
 
+    def expected(params: Any, rows: Any) -> Any:
+        def add(total: Any, row: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, model.e_step(params, row)), None
+
+        zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(model.e_step, params, rows[0]))
+        return jax.lax.scan(add, zero, rows)[0]
+
     @jax.jit
     def iterate(params: Any, pieces: list[Any]) -> tuple[Any, Any]:
-        found = [jax.vmap(functools.partial(model.e_step, params))(rows) for rows in pieces]
-        stats = jax.tree.map(lambda *of_piece: jnp.concatenate(of_piece), *(s for s, _ in found))
+        found = [expected(params, rows) for rows in pieces]
+        stats, log_probs = jax.tree.map(lambda *of_pieces: jnp.stack(of_pieces), *found)
         new, _ = model.m_step(params, props, stats, model.initialize_m_step_state(params, props))
-        return sum(log_prob.sum() for _, log_prob in found), new
+        return log_probs.sum(), new
 
     return model, iterate
 

@@ -45,6 +45,7 @@ JITFunction.__getitem__ = compile_only
 from bighmm.kernels import (  # noqa: E402
     blocked_chain_triton,
     blocked_emission_triton,
+    carried_triton,
     dense_chain_triton,
     dropout_mask_triton,
     gather_triton,
@@ -74,7 +75,12 @@ def blocked_chain(alive, width):
     batch, time, states = 4, 8, 4 * alive
     blocks = torch.zeros(batch, time, dtype=torch.int32)
     lengths = torch.zeros(batch, dtype=torch.int32)
-    chain = blocked_chain_triton.Chain(blocks, blocks, blocks.bool(), lengths)
+    carried = (lengths.long(), lengths.bool())
+    chain = blocked_chain_triton.describe(
+        blocks.long(), blocks.bool(), lengths.long(), carried, torch.zeros(9, dtype=torch.long)
+    )
+    ids = torch.zeros(batch, alive, dtype=torch.long)
+    carried_triton.onto(lengths.long(), ids, ids.float(), torch.arange(4 * alive), alive)
     operands = (half(states, width), half(states, width))
     norm, emitted = torch.zeros(states), torch.zeros(batch, time, alive)
     tiles = blocked_chain_triton.make_tiles(chain, *operands, norm, norm, emitted)

@@ -1,8 +1,11 @@
 """The state carried from window to window: exact without dropout, restricted with it."""
 
+import dataclasses
+
 import pytest
 import torch
 
+from bighmm import randomness
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, read
 from bighmm.learn.carried import Carried
@@ -93,3 +96,24 @@ def test_free_support_is_even_over_what_a_token_still_has():
     # All states of token 1 are dropped: its prefix is impossible, and nothing is NaN.
     assert found.log_alpha[1].tolist() == [-torch.inf] * 3
     assert found.possible.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.5, 0.9])
+def test_kernel_for_blocked_models(rate):
+    """The Triton form gives what the plain one does, also where nothing with weight is kept."""
+    pytest.importorskip("triton")
+    whole = random_hmm("blocked-factored", states=60, vocabulary=7, seed=3, dtype=torch.float32)
+    first = whole.support.draw_kept(0.5, randomness.key(1, 0))
+    then = whole.support.draw_kept(rate, randomness.key(1, 1))
+    tokens = torch.tensor([0, 3, 6, 3])
+    before = whole.support.restrict(first)
+    states = first[before.states(tokens)]
+    log_alpha = torch.randn(states.shape, generator=torch.Generator().manual_seed(0)).log_softmax(1)
+    log_alpha[1] = -torch.inf
+    log_alpha[1, 0] = 0.0
+    carried = Carried(tokens, states, log_alpha, torch.tensor([False, True, False, False]))
+    hmm = dataclasses.replace(whole, support=whole.support.restrict(then))
+    plain = carried.onto(hmm, then, 60, impl="torch")
+    fast = carried.onto(hmm, then, 60, impl="triton")
+    torch.testing.assert_close(fast.log_alpha, plain.log_alpha)
+    assert torch.equal(fast.fresh, plain.fresh)

@@ -33,17 +33,13 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
     batch, time = window.ids.shape
     if time == 0 or batch == 0:
         return hmm.start.new_zeros(batch), carry
+    from bighmm.kernels import blocked_chain_triton as kernels
+
     assert isinstance(hmm.support, Blocked) and isinstance(hmm.transitions, Factored)
     emitted = hmm.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)
-    before = torch.cat([carry.tokens.unsqueeze(1), window.ids[:, :-1]], dim=1)
-    block_of = hmm.support.partition.block_of
-    fresh = window.fresh.clone()
-    fresh[:, :1] = carry.fresh.unsqueeze(1)
-    chain = (
-        block_of.index_select(0, before.reshape(-1)).view(batch, time).int(),
-        block_of.index_select(0, window.ids.reshape(-1)).view(batch, time).int(),
-        fresh,
-        window.lengths.int(),
+    carried = (carry.tokens.contiguous(), carry.fresh.contiguous())
+    chain = kernels.describe(
+        window.ids, window.fresh, window.lengths, carried, hmm.support.partition.block_of
     )
     operands = hmm.transitions.operands
     with_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
@@ -61,7 +57,7 @@ class _BlockedLogSum(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        chain: tuple[Tensor, Tensor, Tensor, Tensor],
+        chain: Any,  # a `Chain`; Triton need not be there to read this file
         first: Tensor,
         start: Tensor,
         emitted: Tensor,
@@ -72,20 +68,19 @@ class _BlockedLogSum(torch.autograd.Function):
         from bighmm.kernels import blocked_chain_triton as kernels
         from bighmm.kernels import row_norm_triton
 
-        described = kernels.Chain(*chain)
         leaving, entering = operand(leaving), operand(entering)
         mean = None
         if norm is None:
             norm, mean = row_norm_triton.forward(leaving, entering, None, with_mean=True)
-        tiles = kernels.make_tiles(described, leaving, entering, norm, start, emitted.contiguous())
+        tiles = kernels.make_tiles(chain, leaving, entering, norm, start, emitted.contiguous())
         wanted = any(ctx.needs_input_grad)
-        forward, peaks, backward = kernels.sweep(described, first.contiguous(), tiles, wanted)
-        end = described.lengths.long().view(-1, 1)
+        forward, peaks, backward = kernels.sweep(chain, first.contiguous(), tiles, wanted)
+        end = chain.lengths.long().view(-1, 1)
         at_end = forward.gather(1, end.unsqueeze(2).expand(-1, 1, first.shape[1])).squeeze(1)
         earlier = peaks.sum(1) - peaks.gather(1, end).squeeze(1)
         log_sum = at_end.logsumexp(1) + earlier
         if wanted:
-            ctx.chain = described
+            ctx.chain = chain
             sweeps = (forward, peaks, backward)
             ctx.save_for_backward(leaving, entering, norm, mean, tiles.logs, *sweeps, log_sum)
         ctx.mark_non_differentiable(at_end)

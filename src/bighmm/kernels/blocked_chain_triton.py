@@ -1,7 +1,8 @@
 """Sums over the state paths of a blocked model, and their expected counts, as Triton kernels.
 
-What `infer.chain` does with potentials that torch has made, in four kernels:
+What `infer.chain` does with potentials that torch has made, in five kernels:
 
+    _describe   the blocks of the tokens, and where texts begin
     _tiles      log p(j, x_t | i) for the states i of the token before and j of the token at t
     _sweeps     forward and backward vectors; one program per sequence and direction
     _marginals  expected uses of states, and the gradients that are sums of them
@@ -31,6 +32,37 @@ class Chain(NamedTuple):
     at: Tensor  # (B, T) int32, the block of the token
     fresh: Tensor  # (B, T) bool, the state comes from the start distribution
     lengths: Tensor  # (B,) int32
+
+
+def describe(
+    ids: Tensor, fresh: Tensor, lengths: Tensor, carried: tuple[Tensor, Tensor], block_of: Tensor
+) -> Chain:
+    """The chain of windows ids (B, T), fresh (B, T) and lengths (B,), in one kernel.
+
+    carried: the token before each window and whether the state after it is drawn anew.
+    """
+    batch, time = ids.shape
+    before = torch.empty(batch, time, dtype=torch.int32, device=ids.device)
+    at, anew = (
+        torch.empty_like(before),
+        torch.empty(batch, time, dtype=torch.bool, device=ids.device),
+    )
+    counts = torch.empty(batch, dtype=torch.int32, device=ids.device)
+    _describe[(batch,)](
+        ids.contiguous(),
+        fresh.contiguous(),
+        lengths.contiguous(),
+        *carried,
+        block_of,
+        before,
+        at,
+        anew,
+        counts,
+        time,
+        TIME=triton.next_power_of_2(time),
+        num_warps=1,
+    )
+    return Chain(before, at, anew, counts)
 
 
 class Sweeps(NamedTuple):
@@ -196,6 +228,35 @@ def _chunk(alive: int, most: int) -> int:
 
 def _width(operand: Tensor) -> int:
     return max(16, triton.next_power_of_2(operand.shape[1]))
+
+
+@triton.jit
+def _describe(
+    ids,
+    fresh,
+    lengths,
+    carried,
+    carried_fresh,
+    block_of,
+    before,
+    at,
+    anew,
+    counts,
+    time,
+    TIME: tl.constexpr,
+):
+    row = tl.program_id(0)
+    t = tl.arange(0, TIME)
+    here = row * time + t
+    token = tl.load(ids + here, mask=t < time, other=0)
+    last = tl.load(ids + here - 1, mask=(t > 0) & (t < time), other=0)
+    last = tl.where(t > 0, last, tl.load(carried + row))
+    tl.store(at + here, tl.load(block_of + token).to(tl.int32), mask=t < time)
+    tl.store(before + here, tl.load(block_of + last).to(tl.int32), mask=t < time)
+    drawn = tl.load(fresh + here, mask=t < time, other=0)
+    drawn = tl.where(t > 0, drawn.to(tl.int32), tl.load(carried_fresh + row).to(tl.int32))
+    tl.store(anew + here, drawn != 0, mask=t < time)
+    tl.store(counts + row, tl.load(lengths + row).to(tl.int32))
 
 
 @triton.jit

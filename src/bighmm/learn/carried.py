@@ -9,6 +9,8 @@ from torch import Tensor
 
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry
+from bighmm.kernels import Impl, use_triton
+from bighmm.support import Blocked
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,23 @@ class Carried:
         states = _in_whole_model(hmm, carry.tokens, kept)
         return Carried(carry.tokens, states, carry.log_alpha, carry.fresh)
 
-    def onto(self, hmm: HMM, kept: Tensor | None, num_states: int) -> Carry:
+    def onto(self, hmm: HMM, kept: Tensor | None, num_states: int, impl: Impl = "auto") -> Carry:
         """The carried distribution over the states that `hmm` keeps now, renormalised.
 
         Where none of the states that had any weight is kept, all that are get the same.
         """
+        if (
+            kept is not None
+            and use_triton(self.log_alpha, impl)
+            and isinstance(hmm.support, Blocked)
+        ):
+            from bighmm.kernels import carried_triton
+
+            blocks = hmm.support.partition.block_of.index_select(0, self.tokens)
+            log_alpha = carried_triton.onto(
+                blocks, self.states, self.log_alpha, kept, hmm.support.alive
+            )
+            return Carry(self.tokens, log_alpha, self.fresh)
         lost = -torch.inf
         whole = self.log_alpha.new_full((len(self.tokens), num_states + 1), lost)
         places = torch.where(self.states >= 0, self.states, num_states)

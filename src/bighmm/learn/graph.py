@@ -1,9 +1,9 @@
 """Training steps on a GPU as one captured graph: the host only launches it.
 
-A burst of batches, learning rates and flags is copied to the device at once; the graph picks its
-own by a counter that it raises itself, and leaves the loss and the gradient's norm behind, which
-are read once per burst. The first steps are done without the graph, as kernels are compiled and
-memory is set aside in them.
+A burst of batches, learning rates and keys of dropout masks is copied to the device at once; the
+graph picks its own by a counter that it raises itself, and leaves the loss and the gradient's norm
+behind, which are read once per burst. The first steps are done without the graph, as kernels are
+compiled and memory is set aside in them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm import randomness
 from bighmm.batches import Batch, Batches
 from bighmm.infer.inputs import Carry, trusted
 from bighmm.learn.carried import Carried
@@ -56,7 +57,7 @@ class GraphSteps:
         self.rates = torch.zeros(burst, device=device)
         self.outcome = torch.zeros(burst, 2, device=device)  # loss, norm
         self.place = torch.zeros(1, dtype=torch.long, device=device)
-        self.step = torch.zeros((), dtype=torch.long, device=device)
+        self.keys = torch.zeros(burst, dtype=torch.long, device=device)
         self.carried = self._nothing_carried(rows)
 
     def run(self, step: int, count: int) -> list[Done]:
@@ -64,8 +65,8 @@ class GraphSteps:
         batches = self._batches(step, count)
         rates = [self.schedule.rate(step + i) for i in range(count)]
         with torch.cuda.stream(self.stream):
-            self._fill(batches, rates)
-            self.step.fill_(step)
+            keys = randomness.key(self.settings.seed, torch.arange(step, step + count))
+            self._fill(batches, rates, keys)
             for _ in range(count):
                 self._one()
             self.ahead = (step + count, self._batches(step + count, self.at_once))
@@ -100,7 +101,7 @@ class GraphSteps:
         ids = self.ids[self.place].squeeze(0)
         lengths = self.lengths[self.place].squeeze(0)
         continues = self.continues[self.place]
-        kept = draw_mask(self.lm, self.settings, self.step)
+        kept = draw_mask(self.lm, self.settings, self.keys[self.place].squeeze(0))
         hmm = self.lm.params(kept)
         begun = Carry.at_start(hmm, len(ids))
         gone_on = self.carried.onto(hmm, kept, self.lm.params.support.num_states)
@@ -119,7 +120,6 @@ class GraphSteps:
         outcome = torch.stack([loss.detach(), norm]).unsqueeze(0)
         self.outcome.index_copy_(0, self.place, outcome)
         self.place += 1
-        self.step += 1
 
     def _batches(self, step: int, count: int) -> list[Batch]:
         """Made while the device is still busy with those before, if they are the next."""
@@ -127,7 +127,7 @@ class GraphSteps:
             return self.ahead[1][:count]
         return [self.batches.batch(step + i) for i in range(count)]
 
-    def _fill(self, batches: list[Batch], rates: list[float]) -> None:
+    def _fill(self, batches: list[Batch], rates: list[float], keys: Tensor) -> None:
         count = len(batches)
         ids = np.zeros((count, *self.ids.shape[1:]), dtype=np.int64)
         lengths = np.zeros((count, self.lengths.shape[1]), dtype=np.int64)
@@ -140,6 +140,7 @@ class GraphSteps:
             (self.lengths, torch.from_numpy(lengths)),
             (self.continues, torch.tensor([batch.continues for batch in batches])),
             (self.rates, torch.tensor(rates)),
+            (self.keys, keys),
         ):
             buffer[:count].copy_(values)
         self.place.zero_()

@@ -76,7 +76,7 @@ class PlainSteps:
 
     def _one(self, step: int) -> Done:
         batch = self.batches.batch(step)
-        kept = draw_mask(self.lm, self.settings, torch.tensor(step))
+        kept = draw_mask(self.lm, self.settings, randomness.key(self.settings.seed, step))
         hmm = self.lm.params(kept)
         window = read(hmm, torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
         carry = Carry.at_start(hmm, len(window.ids))
@@ -102,11 +102,10 @@ class PlainSteps:
         self.carried = restore_tensors(self.lm, self.optimizer, tensors)
 
 
-def draw_mask(lm: HMMLM, settings: TrainingSettings, step: Tensor) -> Tensor | None:
-    """The states that survive dropout in a step; the same on every device."""
+def draw_mask(lm: HMMLM, settings: TrainingSettings, key: Tensor) -> Tensor | None:
+    """The states that survive dropout in the step with this key; the same on every device."""
     if settings.state_dropout == 0:
         return None
-    key = randomness.key(settings.seed, step)
     return lm.params.support.draw_kept(settings.state_dropout, key).to(lm.device)
 
 
