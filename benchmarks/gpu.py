@@ -1,4 +1,4 @@
-"""Time the operations of `operations.py` on a GPU, one table per operation.
+"""Time the operations of `operations.py` and `gpu_peers.py` on a GPU, one table per operation.
 
     python benchmarks/gpu.py blocked_step
     python benchmarks/gpu.py dense_step --states 512 1024
@@ -21,6 +21,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+import gpu_peers  # noqa: F401  (it adds to the operations)
 import operations
 from operations import OPERATIONS, Measured
 from record import save, surroundings

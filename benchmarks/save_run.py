@@ -28,7 +28,8 @@ class Arguments:
 
 def main(arguments: Arguments) -> None:
     result = json.loads((arguments.run / "result.json").read_text(encoding="utf-8"))
-    log = (arguments.run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    path = arguments.run / "log.jsonl"  # a model that is only counted has none
+    log = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     checks = [entry for line in log if (entry := json.loads(line))["kind"] == "check"]
     del result["run"], result["samples"]
     result["training_device"] = result.pop("device")
@@ -36,8 +37,8 @@ def main(arguments: Arguments) -> None:
     curve = [[check["step"], check["perplexity"]] for check in checks]
     measured = {"wall_seconds": arguments.wall_seconds, "peak_gib": arguments.peak_gib}
     known = {name: value for name, value in measured.items() if value is not None}
-    path = save(arguments.out, {**result, **known, "valid_curve": curve, **surroundings()})
-    print(f"saved to {path}")
+    saved = save(arguments.out, {**result, **known, "valid_curve": curve, **surroundings()})
+    print(f"saved to {saved}")
 
 
 if __name__ == "__main__":

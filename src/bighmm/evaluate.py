@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -57,8 +57,10 @@ def evaluate(
     return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, split)
 
 
-def deviation_from_one(hmm: HMM, tokens: np.ndarray, contexts: int = 32, seed: int = 0) -> float:
+def deviation_from_one(hmm: Any, tokens: np.ndarray, contexts: int = 32, seed: int = 0) -> float:
     """The largest |Σ_x p(x | context) − 1| over sampled contexts of the stream.
+
+    `hmm` is an `HMM` or any other predictor with `end` and `next_token`.
 
     A context is the beginning of a sentence up to a random position, at least the empty one.
     """
@@ -87,6 +89,24 @@ def _sum_over_sentences(hmm: HMM, tokens: np.ndarray) -> float:
         log_probs = hmm.log_prob(ids, torch.from_numpy(lengths[rows]))
         total += float(log_probs.double().sum())
     return total
+
+
+def stream_of(corpus_or_ids: Any, split: str, vocabulary: str) -> tuple[np.ndarray, str | None]:
+    """The token ids of a corpus' split, or ids as they were given, and the split's name.
+
+    Raises ValueError if the corpus was made with another vocabulary than the one with this hash.
+    """
+    if hasattr(corpus_or_ids, "split") and hasattr(corpus_or_ids, "tokenizer"):
+        theirs = corpus_or_ids.tokenizer.fingerprint()
+        if theirs != vocabulary:
+            raise ValueError(
+                f"the corpus was made with another vocabulary ({theirs[:12]}…) than the model "
+                f"({vocabulary[:12]}…); prepare it with the model's tokenizer"
+            )
+        return corpus_or_ids.split(split), split
+    if isinstance(corpus_or_ids, torch.Tensor):
+        return corpus_or_ids.cpu().numpy(), None
+    return np.asarray(corpus_or_ids), None
 
 
 def unigram_perplexity(train: np.ndarray, tokens: np.ndarray, vocabulary_size: int) -> float:

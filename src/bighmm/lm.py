@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm import params
-from bighmm.evaluate import Convention, Evaluation, evaluate
+from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
 from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
 from bighmm.hmm import HMM
 from bighmm.support import Blocked, Dense, Free, Support
@@ -77,6 +77,15 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 self._hmm = dataclasses.replace(made, transitions=transitions)
         return self._hmm
 
+    def predictor(self) -> HMM:
+        """What next words and probabilities are asked of; every family of models has one."""
+        return self.hmm()
+
+    @property
+    def size(self) -> int:
+        """How many numbers the model is made of."""
+        return sum(p.numel() for p in self.params.parameters())
+
     def forget(self) -> None:
         """Drop the cached HMM because the parameters have changed."""
         self._hmm = None
@@ -111,20 +120,11 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
 
         Raises ValueError if the corpus was made with another vocabulary.
         """
-        mine = self.tokenizer.fingerprint()
-        name: str | None = None
-        if hasattr(corpus_or_ids, "split") and hasattr(corpus_or_ids, "tokenizer"):
-            theirs = corpus_or_ids.tokenizer.fingerprint()
-            if theirs != mine:
-                raise ValueError(
-                    f"the corpus was made with another vocabulary ({theirs[:12]}…) than the model "
-                    f"({mine[:12]}…); prepare it with the model's tokenizer"
-                )
-            tokens, name = corpus_or_ids.split(split), split
-        else:
-            ids = corpus_or_ids
-            tokens = ids.cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
-        return evaluate(self.hmm(), tokens, vocabulary=mine, convention=convention, split=name)
+        vocabulary = self.tokenizer.fingerprint()
+        tokens, name = stream_of(corpus_or_ids, split, vocabulary)
+        return evaluate(
+            self.hmm(), tokens, vocabulary=vocabulary, convention=convention, split=name
+        )
 
     @classmethod
     def from_pretrained(  # type: ignore[override]  # the hub's options are passed through
@@ -172,6 +172,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         config = read_json(folder / CONFIG)
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise ValueError(f"{folder / CONFIG} is not the configuration of a bighmm model")
+        if config.get("family", "hmm") != "hmm":
+            raise ValueError(f"{folder} holds a model of family {config['family']!r}, not an HMM")
         if not isinstance(config.get("files"), dict):
             raise ValueError(f"{folder / CONFIG} is damaged: it does not list the model's files")
         check_hashes(folder, config["files"])

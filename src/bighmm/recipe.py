@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bighmm import params
+from bighmm import baselines, params
 from bighmm.batches import BatchKind
 
 
@@ -40,6 +40,8 @@ class CorpusSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
+    family: str = "hmm"
+    """hmm, or a baseline: ngram."""
     states: int = 4096
     """Hidden states in all."""
     support: Literal["blocked", "dense", "free"] = "blocked"
@@ -105,8 +107,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.parameters is None:
-            defaults = params.find(self.model.parameters).options()
-            object.__setattr__(self, "parameters", defaults)
+            object.__setattr__(self, "parameters", options_of(self.model)())
         _check(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +115,13 @@ class Recipe:
 
 
 SECTIONS = {"corpus": CorpusSettings, "model": ModelSettings, "training": TrainingSettings}
+
+
+def options_of(model: ModelSettings) -> type:
+    """The dataclass of the [parameters] that such a model has."""
+    if model.family == "hmm":
+        return params.find(model.parameters).options
+    return baselines.find(model.family).options
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -134,7 +142,7 @@ def from_dict(found: dict[str, Any], name: str) -> Recipe:
         if section not in known:
             raise ValueError(f"{name} has an unknown section [{section}]{_hint(section, known)}")
     made = {key: _fill(cls, found.get(key, {}), f"{name} [{key}]") for key, cls in SECTIONS.items()}
-    options = params.find(made["model"].parameters).options
+    options = options_of(made["model"])
     made["parameters"] = _fill(options, found.get("parameters", {}), f"{name} [parameters]")
     return Recipe(**made)
 

@@ -11,7 +11,9 @@ import torch
 import tyro
 from rich.console import Console
 
-from bighmm.files import existing_folder
+from bighmm import baselines
+from bighmm.baselines import Baseline
+from bighmm.files import existing_folder, read_json
 from bighmm.lm import HMMLM
 
 T = TypeVar("T")
@@ -38,8 +40,22 @@ def model_folder(path: Path) -> Path:
     return path
 
 
-def open_model(path: Path) -> HMMLM:
-    return HMMLM.from_pretrained(model_folder(path))
+def open_model(path: Path) -> HMMLM | Baseline:
+    """The model of a folder, of whatever family it is."""
+    folder = model_folder(path)
+    config = read_json(folder / "config.json")
+    family = config.get("family", "hmm") if isinstance(config, dict) else "hmm"
+    if family == "hmm":
+        return HMMLM.from_pretrained(folder)
+    return baselines.find(family).model.load(folder)
+
+
+def open_hmm(path: Path, what: str) -> HMMLM:
+    """The model of a folder, which must be an HMM as `what` is asked of it."""
+    lm = open_model(path)
+    if not isinstance(lm, HMMLM):
+        raise ValueError(f"{path} is not a hidden Markov model, so it has no {what}")
+    return lm
 
 
 def find_device(name: str) -> torch.device:

@@ -14,6 +14,7 @@ from bighmm.cli.common import (
     at_least_one,
     find_device,
     model_folder,
+    open_model,
     out,
     parse,
     print_json,
@@ -54,7 +55,9 @@ def eval_command(argv: list[str]) -> None:
     at_least_one(arguments.contexts, "contexts")
     device = find_device(arguments.device)
     folder = model_folder(arguments.model)
-    lm = HMMLM.from_pretrained(folder).to(device)
+    lm = open_model(folder)
+    if isinstance(lm, HMMLM):
+        lm.to(device)
     corpus = prepare(arguments.data or _trained_on(arguments), tokenizer=folder)
     convention: Convention = "carry" if arguments.carry else "reset"
     found = lm.perplexity(corpus, split=arguments.split, convention=convention)
@@ -64,7 +67,7 @@ def eval_command(argv: list[str]) -> None:
         corpus.split("train"), tokens, corpus.tokenizer.size
     )
     if arguments.check_normalised:
-        deviation = deviation_from_one(lm.hmm(), tokens, arguments.contexts)
+        deviation = deviation_from_one(lm.predictor(), tokens, arguments.contexts)
         result["largest_deviation_from_one"] = deviation
         if not deviation <= TOLERANCE:
             raise ValueError(

@@ -12,10 +12,12 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
+from bighmm.baselines import Baseline
 from bighmm.cli.common import (
     AsJson,
     ModelPath,
     at_least_one,
+    open_hmm,
     open_model,
     out,
     parse,
@@ -53,7 +55,7 @@ def score_command(argv: list[str]) -> None:
         ids = [torch.tensor(lm.encode(line + "\n")) for line in part]
         lengths = torch.tensor([len(row) for row in ids])
         tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
-        log_probs = lm.hmm().log_prob(tokens, lengths).tolist()
+        log_probs = lm.predictor().log_prob(tokens, lengths).tolist()
         for line, log_prob, length in zip(part, log_probs, lengths.tolist(), strict=True):
             perplexity = math.exp(min(-log_prob / length, 700))
             found.append(
@@ -85,7 +87,7 @@ def next_command(argv: list[str]) -> None:
     at_least_one(arguments.n, "n")
     lm = open_model(arguments.model)
     ids = lm.encode(arguments.prefix or "")
-    log_probs = lm.hmm().next_token(torch.tensor([ids], dtype=torch.long))[0]
+    log_probs = lm.predictor().next_token(torch.tensor([ids], dtype=torch.long))[0]
     best = log_probs.topk(min(arguments.n, len(log_probs)))
     words = [
         {"word": lm.tokenizer.token(i), "prob": math.exp(p), "log_prob": p}
@@ -135,20 +137,20 @@ def sample_command(argv: list[str]) -> None:
 
 
 def sample_texts(
-    lm: HMMLM,
+    lm: HMMLM | Baseline,
     n: int,
     prefix: str = "",
     seed: int | None = None,
     length: int | None = None,
     temperature: float = 1.0,
 ) -> list[str]:
-    generator = torch.Generator(lm.device)
+    generator = torch.Generator(lm.device if isinstance(lm, HMMLM) else "cpu")
     if seed is None:
         generator.seed()
     else:
         generator.manual_seed(seed)
     before = lm.encode(prefix)
-    drawn = lm.hmm().sample(n, length, before, generator, temperature)
+    drawn = lm.predictor().sample(n, length, before, generator, temperature)
     texts = []
     for row in drawn.tolist():
         if length is None and lm.tokenizer.end in row:
@@ -171,7 +173,7 @@ def tag_command(argv: list[str]) -> None:
     arguments = parse(TagArguments, argv, "tag")
     some_text(arguments.text, "the text")
     at_least_one(arguments.words, "words")
-    lm = open_model(arguments.model)
+    lm = open_hmm(arguments.model, "states")
     hmm = lm.hmm()
     ids = lm.encode(arguments.text)
     tokens = torch.tensor([ids], dtype=torch.long)

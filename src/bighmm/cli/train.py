@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import tyro
 from rich.table import Table
 
-from bighmm import params
+from bighmm import baselines
+from bighmm.baselines import Baseline
 from bighmm.cli.common import err, find_device, out, parse, print_json
 from bighmm.cli.progress import TrainingDisplay, clustering_progress
 from bighmm.cli.questions import sample_texts
 from bighmm.corpus import Corpus
 from bighmm.evaluate import unigram_perplexity
-from bighmm.files import existing_folder, read_json, write_json
+from bighmm.files import existing_folder, read_json, replace_folder, write_json
 from bighmm.learn.loop import Stopped, Training
 from bighmm.learn.setup import new_model, open_data
 from bighmm.learn.tensorboard import with_tensorboard
@@ -33,6 +35,7 @@ from bighmm.recipe import (
     TrainingSettings,
     differences,
     from_dict,
+    options_of,
     read_recipe,
 )
 
@@ -66,17 +69,40 @@ def train_command(argv: list[str]) -> None:
         f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words",
         markup=False,
     )
+    if recipe.model.family == "hmm":
+        trained = _train_hmm(run, recipe, corpus, device, arguments, resuming)
+    else:
+        trained = _fit_baseline(run, recipe, corpus)
+    result = _finish(run, recipe, corpus, trained, began)
+    if arguments.as_json:
+        print_json(result)
+    else:
+        _show(run, result, is_hmm=recipe.model.family == "hmm")
+
+
+@dataclass(frozen=True)
+class Trained:
+    lm: HMMLM | Baseline  # the best model, as it was saved
+    steps: int
+    seconds: float
+
+
+def _train_hmm(
+    run: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    device: torch.device,
+    arguments: RunArguments,
+    resuming: bool,
+) -> Trained:
     with clustering_progress() as progress:
         lm = new_model(recipe, corpus, progress).to(device, recipe.training.operands)
     if not resuming:
-        run.mkdir(parents=True, exist_ok=True)
-        described = {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint}
-        write_json(run / "recipe.json", described)
-    count = sum(p.numel() for p in lm.params.parameters())
-    console.print(
-        f"{recipe.model.states:,} states, {count:,} parameters, {device}; run: {run}", markup=False
+        _begin(run, recipe, corpus)
+    err().print(
+        f"{recipe.model.states:,} states, {lm.size:,} parameters, {device}; run: {run}",
+        markup=False,
     )
-
     with TrainingDisplay() as display:
         observer = with_tensorboard(display, run) if arguments.tensorboard else display
         training = Training(recipe, corpus, lm, run, observer)
@@ -88,18 +114,38 @@ def train_command(argv: list[str]) -> None:
                 training.run(should_stop)
             except Stopped:
                 _say_how_to_resume(run, training.step)
-    result = _finish(run, recipe, corpus, training, began)
-    if arguments.as_json:
-        print_json(result)
-    else:
-        _show(run, result)
+    folder = existing_folder(run / "model")
+    assert folder is not None, "a finished run has saved its best model"
+    best = HMMLM.from_pretrained(folder).to(device, recipe.training.operands)
+    return Trained(best, training.step, training.seconds)
+
+
+def _fit_baseline(run: Path, recipe: Recipe, corpus: Corpus) -> Trained:
+    """A model that is counted, not trained in steps; it takes seconds, so nothing is resumed."""
+    began = time.monotonic()
+    lm = baselines.find(recipe.model.family).model.fit(recipe.parameters, corpus)
+    seconds = time.monotonic() - began
+    _begin(run, recipe, corpus)
+    replace_folder(run / "model", lm.save_pretrained, keep_previous=False)
+    err().print(f"{recipe.model.family}, {lm.size:,} parameters; run: {run}", markup=False)
+    return Trained(lm, 0, seconds)
+
+
+def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
+    run.mkdir(parents=True, exist_ok=True)
+    described = {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint}
+    write_json(run / "recipe.json", described)
 
 
 def _arguments(argv: list[str]) -> tuple[Recipe, RunArguments]:
     """Flags over the recipe's file over the defaults; a run to resume stands for its own recipe."""
     start = _starting_point(argv)
-    kind = _flag(argv, "--parameters") or start.model.parameters
-    options = params.find(kind).options
+    chosen = dataclasses.replace(
+        start.model,
+        family=_flag(argv, "--family") or start.model.family,
+        parameters=_flag(argv, "--parameters") or start.model.parameters,
+    )
+    options = options_of(chosen)
     default_options = start.parameters if isinstance(start.parameters, options) else options()
     everything = dataclasses.make_dataclass(
         "TrainArguments",
@@ -139,7 +185,8 @@ def _flag(argv: list[str], name: str) -> str | None:
 
 
 def _new_folder(recipe: Recipe) -> Path:
-    name = f"{Path(recipe.corpus.data).name or 'corpus'}-{recipe.model.states}"
+    what = recipe.model.states if recipe.model.family == "hmm" else recipe.model.family
+    name = f"{Path(recipe.corpus.data).name or 'corpus'}-{what}"
     folder, number = Path("runs") / name, 2
     while folder.exists():
         folder, number = Path("runs") / f"{name}-{number}", number + 1
@@ -202,13 +249,10 @@ def _say_how_to_resume(run: Path, step: int) -> None:
 
 
 def _finish(
-    run: Path, recipe: Recipe, corpus: Corpus, training: Training, began: float
+    run: Path, recipe: Recipe, corpus: Corpus, trained: Trained, began: float
 ) -> dict[str, Any]:
     """Evaluate the best model on held-out text and write it all to RUN/result.json."""
-    folder = existing_folder(run / "model")
-    assert folder is not None, "a finished run has saved its best model"
-    device = find_device(recipe.training.device)
-    lm = HMMLM.from_pretrained(folder).to(device, recipe.training.operands)
+    lm = trained.lm
     figures = {}
     for split in ("valid", "test"):
         found = dataclasses.asdict(lm.perplexity(corpus, split=split))
@@ -219,10 +263,10 @@ def _finish(
     result = {
         "run": str(run),
         "recipe": recipe.to_dict(),
-        "parameters": sum(p.numel() for p in lm.params.parameters()),
-        "steps": training.step,
-        "seconds": round(training.seconds, 2),
-        "device": str(lm.device),
+        "parameters": lm.size,
+        "steps": trained.steps,
+        "seconds": round(trained.seconds, 2),
+        "device": str(lm.device) if isinstance(lm, HMMLM) else "cpu",
         **figures,
         "samples": sample_texts(lm, 3, seed=recipe.training.seed),
     }
@@ -231,7 +275,7 @@ def _finish(
     return result
 
 
-def _show(run: Path, result: dict[str, Any]) -> None:
+def _show(run: Path, result: dict[str, Any], is_hmm: bool) -> None:
     console = out()
     table = Table("held-out text", "perplexity", "unigram", "tokens")
     for split in ("valid", "test"):
@@ -247,11 +291,13 @@ def _show(run: Path, result: dict[str, Any]) -> None:
     for text in result["samples"]:
         console.print(f"  {text}", markup=False)
     console.print("\nTry next:")
-    for command in (
+    commands = [
         f"bighmm eval {run} --check-normalised",
         f'bighmm next {run} "the name of the"',
         f"bighmm sample {run} --n 5",
-        f'bighmm tag {run} "the name of the file"',
         f'echo "the name of the file" | bighmm score {run}',
-    ):
+    ]
+    if is_hmm:
+        commands.insert(3, f'bighmm tag {run} "the name of the file"')
+    for command in commands:
         console.print(f"  {command}", markup=False)
