@@ -3,7 +3,7 @@
 All have the sizes of `dense_step`: 32,000 words, batch 256 × 64. What they find is compared with
 this library's plain torch in float64, from the same random probabilities.
 
-dynamax is not here: on these sizes its emissions need memory for every token × state × word.
+dynamax is compared on the CPU only, in `em_pass.py`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from bighmm.hmm import HMM
 from operations import DEVICE, Measured, operation
 
 WORDS, BATCH, TIME = 32_000, 256, 64
-STEP_SIZE = 0.1  # of PyJuice's mini-batch EM, as its documentation has it
+STEP_SIZE = 0.1  # of PyJuice's mini-batch EM, as in its documentation; no pseudocount
 
 Tables = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def random_problem(states: int) -> tuple[Tables, torch.Tensor]:
-    """start, transition and emission probabilities on the CPU, and token ids on the device."""
+    """start, transition and emission probabilities on the CPU, and token ids on the device.
+
+    The rows are uneven enough that an iteration moves all three by 10% or more.
+    """
     generator = torch.Generator().manual_seed(1)
 
     def rows(*shape: int) -> torch.Tensor:
-        weights = torch.empty(shape).exponential_(generator=generator)
+        weights = torch.empty(shape).exponential_(generator=generator) ** 3
         return weights / weights.sum(-1, keepdim=True)
 
     tables = rows(states), rows(states, states), rows(states, WORDS)
@@ -54,15 +57,18 @@ def sweeps_flop(states: int) -> float:
     return 6.0 * BATCH * TIME * states**2
 
 
-def off(found: torch.Tensor, right: torch.Tensor) -> float:
-    return float(((found - right) / right).abs().max())
+def off(found: torch.Tensor, right: torch.Tensor, old: torch.Tensor | None = None) -> float:
+    """How far `found` is from `right`, relative to its size, or to its distance from `old`."""
+    size = right if old is None else right - old
+    return float((found.to(right) - right).norm() / size.norm())
 
 
 def pomegranate_counts(states: int) -> Measured:
-    """pomegranate's expected counts of starts, transitions and states: less than an EM iteration.
+    """pomegranate's expected counts of starts, transitions and states.
 
     The rest of its iteration, the counts of words, is a Python loop over every state × word with a
-    few kernel launches each, some ten minutes at these sizes, so it is left out of the time.
+    few kernel launches each, and 512 × 32,000 rounds of it are too long to time here. So the time
+    is less than that of an iteration.
     """
     tables, ids = random_problem(states)
     model = peers.pomegranate_model(*tables).to(DEVICE)
@@ -74,8 +80,7 @@ def pomegranate_counts(states: int) -> Measured:
     def error() -> float:
         log_prob, moves = run()
         right = exact(tables).expected_counts(ids)
-        apart = (moves - right.transition).norm() / right.transition.norm()
-        return max(off(log_prob, right.log_prob), float(apart))
+        return max(off(log_prob, right.log_prob), off(moves, right.transition))
 
     return Measured(run, sweeps_flop(states), error, 1e-3)
 
@@ -97,20 +102,29 @@ def pyjuice_step(states: int) -> Measured:
         model(ids).mean().backward()
         optimizer.step()
 
-    def log_prob() -> torch.Tensor:
-        with torch.no_grad():
-            return model(ids).flatten()  # all rows: another batch size would lose the graphs
+    def learned() -> Tables:
+        model.update_parameters()  # copies them into the circuit
+        words, next_states = (nodes.get_source_ns() for nodes in circuit.chs[0].chs)
+        return (
+            circuit.get_params(as_matrix=True).squeeze(0),
+            next_states.get_params(as_matrix=True),
+            words.get_params().view(states, WORDS),
+        )
 
     def error() -> float:
-        """Of the likelihoods before a step and after it, which say if the step was right."""
-        before = log_prob()
+        """Of likelihoods and probabilities after a step, relative to what the step changes."""
         run()
-        after = log_prob()
-        hmm = exact(tables)
-        stepped = after_step(hmm, ids, STEP_SIZE)
-        return max(off(before, hmm.log_prob(ids)), off(after, stepped.log_prob(ids)))
+        with torch.no_grad():
+            log_prob = model(ids).flatten()  # all rows: another batch size would lose the graphs
+        old = exact(tables)
+        new = after_step(old, ids, STEP_SIZE)
+        parts = zip(learned(), new.tables(), old.tables(), strict=True)
+        return max(
+            off(log_prob, new.log_prob(ids), old.log_prob(ids)),
+            *(off(found, right, before) for found, right, before in parts),
+        )
 
-    return Measured(run, sweeps_flop(states), error, 1e-3)
+    return Measured(run, sweeps_flop(states), error, 5e-2)
 
 
 if find_spec("pomegranate"):

@@ -93,9 +93,10 @@ def pomegranate(
 ) -> Result:
     """What `DenseHMM.fit` does in an iteration, for which `summarize` gives the log-likelihood.
 
-    A sequence may end after any state here, so `ends` is 1 everywhere. pomegranate learns the ends
-    together with the transitions, as rows that sum to one; without the ends the rows are divided
-    by what remains.
+    Each length of sequence is a piece, as in `fit`, and counting the words of a piece takes a loop
+    over every state × word. A sequence may end after any state here, so `ends` is 1 everywhere;
+    pomegranate learns the ends together with the transitions, as rows that sum to one, and without
+    the ends the rows are divided by what remains.
     """
     model = pomegranate_model(*(torch.from_numpy(t) for t in (start, transition, emission)))
     pieces = [torch.from_numpy(rows)[:, :, None] for rows in _by_length(ids, lengths)]

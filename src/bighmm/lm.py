@@ -39,6 +39,8 @@ VOCABULARIES = ("vocab.json", "tokenizer.json", "tokenizer_config.json", "tokeni
 class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
     """A hidden Markov language model: parameters, support and tokenizer."""
 
+    convention: Convention = "reset"  # of `perplexity`, if none is asked for
+
     def __init__(
         self,
         kind: str,

@@ -41,7 +41,7 @@ class CorpusSettings:
 @dataclass(frozen=True)
 class ModelSettings:
     family: str = "hmm"
-    """hmm, or a baseline: ngram."""
+    """hmm, or a baseline: ngram, feed-forward or lstm."""
     states: int = 4096
     """Hidden states in all."""
     support: Literal["blocked", "dense", "free"] = "blocked"

@@ -63,7 +63,10 @@ def test_commands(run, capsys, monkeypatch):
     [
         (["tag", "RUN", "w1"], "is not a hidden Markov model, so it has no states"),
         (["eval", "RUN", "--carry"], "carries nothing over an end mark"),
-        (["train", "--family", "trigram", "--out", "NEW"], "choose from hmm, ngram"),
+        (
+            ["train", "--family", "trigram", "--out", "NEW"],
+            "choose from hmm, feed-forward, lstm, ngram",
+        ),
     ],
 )
 def test_refusals(run, capsys, arguments, said, tmp_path):

@@ -191,14 +191,14 @@ def test_best_model_is_kept_and_not_the_last(start, monkeypatch):
     training = start(training={"epochs": 1, "lr": 0.1})
     saved = []
 
-    def worse(hmm, tokens, **options):
+    def worse(lm, corpus, **options):
         number = len(saved)
         saved.append({k: v.clone() for k, v in training.lm.params.state_dict().items()})
-        valid = honest(hmm, tokens, **options)
+        valid = honest(lm, corpus, **options)
         return valid if number < 2 else type(valid)(999.0, -1e9, valid.tokens, "reset", "", "valid")
 
-    honest = loop.evaluate
-    monkeypatch.setattr(loop, "evaluate", worse)
+    honest = HMMLM.perplexity
+    monkeypatch.setattr(HMMLM, "perplexity", worse)
     best = training.run()
     assert [is_best for _, _, is_best in training.observer.checks] == [True, True, False, False]
     assert best == training.observer.checks[1][1].perplexity
@@ -208,8 +208,8 @@ def test_best_model_is_kept_and_not_the_last(start, monkeypatch):
 
 
 def test_plateau_lowers_the_rate(start, monkeypatch):
-    flat = loop.evaluate(start().lm.hmm(), start().corpus.split("valid"))
-    monkeypatch.setattr(loop, "evaluate", lambda *_, **__: flat)
+    flat = start().lm.perplexity(start().corpus, split="valid")
+    monkeypatch.setattr(HMMLM, "perplexity", lambda *_, **__: flat)
     training = start(training={"schedule": "plateau", "lr": 0.02, "epochs": 4})
     training.run()
     rates = {entry["step"]: entry["lr"] for entry in logged(training, "step")}
@@ -220,8 +220,8 @@ def test_plateau_lowers_the_rate(start, monkeypatch):
 
 
 def test_resumed_plateau_knows_how_long_it_waited(start, monkeypatch):
-    flat = loop.evaluate(start().lm.hmm(), start().corpus.split("valid"))
-    monkeypatch.setattr(loop, "evaluate", lambda *_, **__: flat)
+    flat = start().lm.perplexity(start().corpus, split="valid")
+    monkeypatch.setattr(HMMLM, "perplexity", lambda *_, **__: flat)
     options = {"schedule": "plateau", "plateau_patience": 2, "epochs": 1.5}
     whole = start(training=options, run="whole")
     whole.run()

@@ -52,6 +52,7 @@ class Predictor(Protocol):
 
 class Baseline(Protocol):
     tokenizer: Tokenizer
+    convention: Convention  # of `perplexity`, if none is asked for
 
     @classmethod
     def fit(cls, options: Any, corpus: Corpus) -> Baseline:

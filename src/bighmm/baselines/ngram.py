@@ -34,6 +34,8 @@ class NgramOptions:
 
 @register(FAMILY, NgramOptions)
 class NgramLM:
+    convention: Convention = "reset"
+
     def __init__(self, options: NgramOptions, model: KneserNey, tokenizer: Tokenizer) -> None:
         self.options, self.model, self.tokenizer = options, model, tokenizer
 

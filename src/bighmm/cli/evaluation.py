@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from bighmm.baselines.neural import NeuralLM
 from bighmm.cli.common import (
     AsJson,
     ModelPath,
@@ -39,6 +40,9 @@ class EvalArguments:
     carry: Annotated[
         bool, tyro.conf.arg(help="Carry the state over end marks instead of starting anew.")
     ] = False
+    reset: Annotated[
+        bool, tyro.conf.arg(help="Start anew after end marks, as HMMs and n-grams do anyway.")
+    ] = False
     check_normalised: Annotated[
         bool,
         tyro.conf.arg(
@@ -56,10 +60,14 @@ def eval_command(argv: list[str]) -> None:
     device = find_device(arguments.device)
     folder = model_folder(arguments.model)
     lm = open_model(folder)
-    if isinstance(lm, HMMLM):
+    if isinstance(lm, HMMLM | NeuralLM):
         lm.to(device)
     corpus = prepare(arguments.data or _trained_on(arguments), tokenizer=folder)
-    convention: Convention = "carry" if arguments.carry else "reset"
+    if arguments.carry and arguments.reset:
+        raise ValueError("--carry and --reset exclude each other; give at most one")
+    convention: Convention = lm.convention
+    if arguments.carry or arguments.reset:
+        convention = "carry" if arguments.carry else "reset"
     found = lm.perplexity(corpus, split=arguments.split, convention=convention)
     tokens = corpus.split(arguments.split)
     result: dict[str, Any] = dataclasses.asdict(found)
@@ -82,7 +90,7 @@ def eval_command(argv: list[str]) -> None:
         f"{arguments.split} perplexity [bold]{found.perplexity:.2f}[/] over {found.tokens:,} "
         f"tokens (log-probability {found.log_prob:,.1f} nats)"
     )
-    after = "the start distribution" if convention == "reset" else "the state carried on"
+    after = "the model starts anew" if convention == "reset" else "the state is carried on"
     console.print(f"after an end mark: {after}; vocabulary {found.vocabulary[:12]}")
     console.print(f"a unigram model has {result['unigram_perplexity']:.2f}")
     if arguments.check_normalised:

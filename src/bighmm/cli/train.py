@@ -18,7 +18,8 @@ from rich.table import Table
 
 from bighmm import baselines
 from bighmm.baselines import Baseline
-from bighmm.cli.common import err, find_device, out, parse, print_json
+from bighmm.baselines.neural import NeuralLM
+from bighmm.cli.common import err, find_device, open_model, out, parse, print_json
 from bighmm.cli.progress import TrainingDisplay, clustering_progress
 from bighmm.cli.questions import sample_texts
 from bighmm.corpus import Corpus
@@ -69,10 +70,10 @@ def train_command(argv: list[str]) -> None:
         f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words",
         markup=False,
     )
-    if recipe.model.family == "hmm":
-        trained = _train_hmm(run, recipe, corpus, device, arguments, resuming)
-    else:
+    if recipe.model.family == "ngram":
         trained = _fit_baseline(run, recipe, corpus)
+    else:
+        trained = _train_in_steps(run, recipe, corpus, device, arguments, resuming)
     result = _finish(run, recipe, corpus, trained, began)
     if arguments.as_json:
         print_json(result)
@@ -87,7 +88,7 @@ class Trained:
     seconds: float
 
 
-def _train_hmm(
+def _train_in_steps(
     run: Path,
     recipe: Recipe,
     corpus: Corpus,
@@ -99,10 +100,8 @@ def _train_hmm(
         lm = new_model(recipe, corpus, progress).to(device, recipe.training.operands)
     if not resuming:
         _begin(run, recipe, corpus)
-    err().print(
-        f"{recipe.model.states:,} states, {lm.size:,} parameters, {device}; run: {run}",
-        markup=False,
-    )
+    states = f"{recipe.model.states:,} states" if isinstance(lm, HMMLM) else recipe.model.family
+    err().print(f"{states}, {lm.size:,} parameters, {device}; run: {run}", markup=False)
     with TrainingDisplay() as display:
         observer = with_tensorboard(display, run) if arguments.tensorboard else display
         training = Training(recipe, corpus, lm, run, observer)
@@ -116,7 +115,9 @@ def _train_hmm(
                 _say_how_to_resume(run, training.step)
     folder = existing_folder(run / "model")
     assert folder is not None, "a finished run has saved its best model"
-    best = HMMLM.from_pretrained(folder).to(device, recipe.training.operands)
+    best = open_model(folder)
+    if isinstance(best, HMMLM | NeuralLM):
+        best.to(device, recipe.training.operands)
     return Trained(best, training.step, training.seconds)
 
 
@@ -266,7 +267,7 @@ def _finish(
         "parameters": lm.size,
         "steps": trained.steps,
         "seconds": round(trained.seconds, 2),
-        "device": str(lm.device) if isinstance(lm, HMMLM) else "cpu",
+        "device": str(getattr(lm, "device", "cpu")),
         **figures,
         "samples": sample_texts(lm, 3, seed=recipe.training.seed),
     }

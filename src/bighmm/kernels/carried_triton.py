@@ -56,7 +56,8 @@ def _onto(
         value = tl.maximum(value, tl.max(found, 1))
     top = tl.max(value, 0)
     safe = tl.where(top > -float("inf"), top, 0.0)
-    total = safe + tl.log(tl.sum(tl.exp(value - safe), 0))
+    summed = tl.sum(tl.exp(value - safe), 0)
+    total = safe + tl.log(tl.where(summed > 0, summed, 1.0))
     even = -tl.log(alive * 1.0)
     tl.store(
         result + row * alive + k, tl.where(top > -float("inf"), value - total, even), mask=k < alive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ class Carried:
     states: Tensor  # (B, K') ids in the whole model, -1 where none
     log_alpha: Tensor  # (B, K')
     fresh: Tensor  # (B,) bool
+
+    def fields(self) -> dict[str, Tensor]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @staticmethod
     def after(carry: Carry, hmm: HMM, kept: Tensor | None) -> Carried:

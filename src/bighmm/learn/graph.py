@@ -78,12 +78,12 @@ class GraphSteps:
         ]
 
     def tensors(self) -> dict[str, Tensor]:
-        return saved_tensors(self.lm, self.optimizer, self.carried)
+        return saved_tensors(self.lm, self.optimizer, self.carried.fields())
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         carried = restore_tensors(self.lm, self.optimizer, tensors)
         if carried is not None:
-            _copy(carried, self.carried)
+            _copy(Carried(**carried), self.carried)
         torch.cuda.synchronize(self.lm.device)
 
     def _one(self) -> None:

@@ -17,12 +17,11 @@ from typing import Any, Protocol
 
 from bighmm.batches import make_batches
 from bighmm.corpus import Corpus
-from bighmm.evaluate import Evaluation, evaluate
+from bighmm.evaluate import Evaluation
 from bighmm.files import existing_folder, replace_folder
 from bighmm.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bighmm.learn.schedule import make_schedule
-from bighmm.learn.steps import make_steps
-from bighmm.lm import HMMLM
+from bighmm.learn.steps import Trainable, make_steps
 from bighmm.recipe import Recipe
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
@@ -61,7 +60,7 @@ class Training:
     """One run: `recipe` and `corpus` train `lm` in the folder `run`."""
 
     def __init__(
-        self, recipe: Recipe, corpus: Corpus, lm: HMMLM, run: Path, observer: Observer
+        self, recipe: Recipe, corpus: Corpus, lm: Trainable, run: Path, observer: Observer
     ) -> None:
         settings = recipe.training
         self.settings, self.corpus, self.lm, self.run_folder = settings, corpus, lm, run
@@ -144,12 +143,7 @@ class Training:
         return report
 
     def _check(self, report: StepReport) -> None:
-        valid = evaluate(
-            self.lm.hmm(),
-            self.corpus.split("valid"),
-            vocabulary=self.corpus.tokenizer.fingerprint(),
-            split="valid",
-        )
+        valid = self.lm.perplexity(self.corpus, split="valid")
         self._require_finite(self.step, "validation perplexity", valid.perplexity)
         best = valid.perplexity < self.best
         if best:
@@ -213,7 +207,7 @@ class Log:
         self.file.truncate(size)
 
 
-def save_model(lm: HMMLM, run: Path) -> None:
+def save_model(lm: Trainable, run: Path) -> None:
     """The model as RUN/model, whole or not at all."""
 
     def fill(folder: Path) -> None:

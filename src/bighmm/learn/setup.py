@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from bighmm import brown
+from bighmm import baselines, brown
+from bighmm.baselines.neural import NeuralLM
 from bighmm.corpus import Corpus, prepare
 from bighmm.lm import HMMLM
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe
@@ -27,8 +28,12 @@ def open_data(settings: CorpusSettings) -> Corpus:
     )
 
 
-def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) -> HMMLM:
+def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) -> HMMLM | NeuralLM:
     """A model with fresh parameters; a blocked one clusters the training text first."""
+    if recipe.model.family != "hmm":
+        kind = baselines.find(recipe.model.family).model
+        assert issubclass(kind, NeuralLM), "only these are trained in steps"
+        return kind(recipe.parameters, corpus.tokenizer, recipe.training.seed)
     support = make_support(recipe.model, corpus, recipe.training.seed, progress)
     return HMMLM(
         recipe.model.parameters,

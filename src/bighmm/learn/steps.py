@@ -6,7 +6,6 @@ captured graph. Everything random is a function of the seed and the step number.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bighmm import randomness
+from bighmm.baselines.neural import NeuralLM
 from bighmm.batches import Batches
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, Sequences, read
@@ -23,6 +23,8 @@ from bighmm.learn.schedule import Schedule
 from bighmm.lm import HMMLM
 from bighmm.recipe import TrainingSettings
 from bighmm.support import Free
+
+Trainable = HMMLM | NeuralLM
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,13 @@ class Steps(Protocol):
 
 
 def make_steps(
-    lm: HMMLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
+    lm: HMMLM | NeuralLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
 ) -> Steps:
     """Captured steps on a GPU where batches and dropout keep their shapes, else plain ones."""
+    if isinstance(lm, NeuralLM):
+        from bighmm.learn.neural_steps import NeuralSteps
+
+        return NeuralSteps(lm, batches, settings, schedule)
     fixed = batches.shape is not None and not isinstance(lm.params.support, Free)
     if lm.device.type == "cuda" and settings.capture and fixed:
         from bighmm.learn.graph import GraphSteps
@@ -96,10 +102,12 @@ class PlainSteps:
         return done
 
     def tensors(self) -> dict[str, Tensor]:
-        return saved_tensors(self.lm, self.optimizer, self.carried)
+        carried = None if self.carried is None else self.carried.fields()
+        return saved_tensors(self.lm, self.optimizer, carried)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.carried = restore_tensors(self.lm, self.optimizer, tensors)
+        carried = restore_tensors(self.lm, self.optimizer, tensors)
+        self.carried = None if carried is None else Carried(**carried)
 
 
 def draw_mask(lm: HMMLM, settings: TrainingSettings, key: Tensor) -> Tensor | None:
@@ -115,7 +123,7 @@ def loss_of(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
     return -log_prob.sum() / window.lengths.sum(), carry
 
 
-def clip(lm: HMMLM, optimizer: torch.optim.Optimizer, settings: TrainingSettings) -> Tensor:
+def clip(lm: Trainable, optimizer: torch.optim.Optimizer, settings: TrainingSettings) -> Tensor:
     """The gradient's norm; where it is above the largest allowed, the step is made smaller.
 
     The fused optimiser of a GPU divides by a scale while it reads the gradients; elsewhere they
@@ -130,7 +138,7 @@ def clip(lm: HMMLM, optimizer: torch.optim.Optimizer, settings: TrainingSettings
     return norm
 
 
-def make_optimizer(lm: HMMLM, settings: TrainingSettings) -> torch.optim.AdamW:
+def make_optimizer(lm: Trainable, settings: TrainingSettings) -> torch.optim.AdamW:
     on_gpu = lm.device.type == "cuda"
     rate = torch.tensor(settings.lr, device=lm.device) if on_gpu else settings.lr
     return torch.optim.AdamW(
@@ -152,20 +160,19 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float | Tensor) -> None:
 
 
 def saved_tensors(
-    lm: HMMLM, optimizer: torch.optim.Optimizer, carried: Carried | None
+    lm: Trainable, optimizer: torch.optim.Optimizer, carried: dict[str, Tensor] | None
 ) -> dict[str, Tensor]:
     tensors = {f"model.{k}": v for k, v in lm.params.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{k}": v for k, v in state.items()}
-    if carried is not None:
-        fields = {f.name: getattr(carried, f.name) for f in dataclasses.fields(carried)}
-        tensors |= {f"carried.{k}": v for k, v in fields.items()}
+    tensors |= {f"carried.{k}": v for k, v in (carried or {}).items()}
     return {k: v.detach().cpu() for k, v in tensors.items()}
 
 
 def restore_tensors(
-    lm: HMMLM, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> Carried | None:
+    lm: Trainable, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> dict[str, Tensor] | None:
+    """Put model and optimiser back; what was carried comes back."""
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
@@ -177,4 +184,4 @@ def restore_tensors(
         index, _, rest = name.partition(".")
         moments.setdefault(int(index), {})[rest] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-    return Carried(**groups["carried"]) if groups["carried"] else None
+    return groups["carried"] or None
