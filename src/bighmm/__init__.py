@@ -1,6 +1,26 @@
 """Hidden Markov language models with very many states."""
 
-from bighmm.hmm import HMM, BestPath, Posterior
-from bighmm.lm import HMMLM
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM, BestPath, Posterior
+    from bighmm.lm import HMMLM
 
 __all__ = ["HMM", "HMMLM", "BestPath", "Posterior"]
+
+_PLACES = {
+    "HMM": "bighmm.hmm",
+    "BestPath": "bighmm.hmm",
+    "Posterior": "bighmm.hmm",
+    "HMMLM": "bighmm.lm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when asked for: torch takes seconds to load."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'bighmm' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)

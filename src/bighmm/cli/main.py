@@ -19,6 +19,9 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> None:
+    # Threads that wait for each other by spinning are several times slower as soon as anything
+    # else runs on the machine, and no faster when nothing does. It counts when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_usage())
