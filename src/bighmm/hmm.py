@@ -14,7 +14,6 @@ so is every `next_token` after it, its marginals are 0, and its best path is -1 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -191,11 +190,7 @@ class HMM:
         other than 1 each token is drawn from p(x | prefix)^(1 / temperature), at 0 the likeliest
         token is taken. Raises ValueError if the prefix has probability zero.
         """
-        if n < 1 or min(length or 0, max_length) < 0 or not 0 <= temperature < math.inf:
-            raise ValueError(
-                f"sampling needs n of at least 1 and no negative length or temperature, not "
-                f"n={n}, length={length}, max_length={max_length}, temperature={temperature}"
-            )
+        sampling.check_request(n, length, max_length, temperature)
         if length is None and self.end is None:
             raise ValueError("this HMM has no end mark, so sampling needs a length")
         ids = torch.as_tensor([] if prefix is None else prefix)

@@ -28,6 +28,7 @@ from bighmm.batches import padded_rows, sentence_bounds
 from bighmm.corpus import Corpus
 from bighmm.evaluate import Convention, Evaluation, stream_of
 from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
+from bighmm.infer.sampling import check_request
 from bighmm.text import Tokenizer, load_tokenizer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -272,11 +273,7 @@ class NeuralPredictor:
         temperature: float = 1.0,
         max_length: int = 200,
     ) -> Tensor:
-        if n < 1 or min(length or 0, max_length) < 0 or not 0 <= temperature < math.inf:
-            raise ValueError(
-                f"sampling needs n of at least 1 and no negative length or temperature, not "
-                f"n={n}, length={length}, max_length={max_length}, temperature={temperature}"
-            )
+        check_request(n, length, max_length, temperature)
         device = self.network.words.device
         start = torch.tensor([self.first, *(prefix or [])], device=device)
         log_probs, state = self.network(start.expand(n, -1), self.network.begin(n, self.first))

@@ -17,6 +17,7 @@ from bighmm.baselines.kneser_ney import KneserNey
 from bighmm.corpus import Corpus
 from bighmm.evaluate import Convention, Evaluation, stream_of
 from bighmm.files import read_json, write_json
+from bighmm.infer.sampling import check_request
 from bighmm.text import Tokenizer, load_tokenizer
 
 FAMILY, MODEL = "ngram", "ngram"
@@ -125,11 +126,7 @@ class NgramPredictor:
         temperature: float = 1.0,
         max_length: int = 200,
     ) -> Tensor:
-        if n < 1 or min(length or 0, max_length) < 0 or not 0 <= temperature < math.inf:
-            raise ValueError(
-                f"sampling needs n of at least 1 and no negative length or temperature, not "
-                f"n={n}, length={length}, max_length={max_length}, temperature={temperature}"
-            )
+        check_request(n, length, max_length, temperature)
         rows = []
         for _ in range(n):
             row = [int(i) for i in ([] if prefix is None else prefix)]

@@ -7,6 +7,7 @@ sharpened or flattened, p^(1/temperature) renormalised, as language models are u
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,15 @@ from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
+
+
+def check_request(n: int, length: int | None, max_length: int, temperature: float) -> None:
+    """Raises ValueError if so many samples of such a length cannot be drawn."""
+    if n < 1 or min(length or 0, max_length) < 0 or not 0 <= temperature < math.inf:
+        raise ValueError(
+            f"sampling needs n of at least 1 and no negative length or temperature, not "
+            f"n={n}, length={length}, max_length={max_length}, temperature={temperature}"
+        )
 
 
 def sample(
