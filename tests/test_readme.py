@@ -81,12 +81,11 @@ def test_added_parameterisation_trains(workplace, monkeypatch, capsys):
     folder, environment = workplace
     monkeypatch.chdir(folder)
     monkeypatch.setenv("BIGHMM_CACHE", environment["BIGHMM_CACHE"])
-    monkeypatch.setattr(params, "_KINDS", dict(params.kinds()))
+    monkeypatch.setattr(params.REGISTRY, "known", params.REGISTRY.all())
     exec(
         compile(BLOCKS["python"][-1], "shared.py", "exec", dont_inherit=True),
         {"__name__": "shared"},
     )
-    params.kinds.cache_clear()
     try:
         main(f"train {SMALL} --parameters shared --out runs/shared".split())
         assert "runs/shared" in capsys.readouterr().out
@@ -94,7 +93,6 @@ def test_added_parameterisation_trains(workplace, monkeypatch, capsys):
         assert "sum to one within" in capsys.readouterr().out
     finally:
         monkeypatch.undo()
-        params.kinds.cache_clear()
 
 
 def test_files_named_in_the_readme_exist():

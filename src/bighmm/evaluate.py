@@ -51,7 +51,7 @@ def evaluate(
         ids = torch.from_numpy(tokens.astype(np.int64)).unsqueeze(0)
         log_prob = float(one_sequence.log_prob(ids))
     else:
-        log_prob = _sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens)
+        log_prob = sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens)
     per_token = -log_prob / len(tokens)
     perplexity = math.exp(per_token) if per_token < 700 else math.inf
     return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, split)
@@ -78,13 +78,14 @@ def deviation_from_one(hmm: Any, tokens: np.ndarray, contexts: int = 32, seed: i
     return worst
 
 
-def _sum_over_sentences(hmm: HMM, tokens: np.ndarray) -> float:
+def sum_over_sentences(hmm: Any, tokens: np.ndarray, at_once: int = SENTENCES_AT_ONCE) -> float:
+    """log p of all sentences, each by itself; `hmm` is an `HMM` or another predictor."""
     bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
     lengths = np.diff(bounds)
     by_length = np.argsort(-lengths, kind="stable")
     total = 0.0
-    for i in range(0, len(by_length), SENTENCES_AT_ONCE):
-        rows = by_length[i : i + SENTENCES_AT_ONCE]
+    for i in range(0, len(by_length), at_once):
+        rows = by_length[i : i + at_once]
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
         log_probs = hmm.log_prob(ids, torch.from_numpy(lengths[rows]))
         total += float(log_probs.double().sum())

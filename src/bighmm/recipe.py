@@ -121,7 +121,10 @@ def options_of(model: ModelSettings) -> type:
     """The dataclass of the [parameters] that such a model has."""
     if model.family == "hmm":
         return params.find(model.parameters).options
-    return baselines.find(model.family).options
+    try:
+        return baselines.find(model.family).options
+    except ValueError as error:
+        raise ValueError(f"{error}, or hmm") from None
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from bighmm import randomness
 from bighmm.kernels import Impl, use_triton
-
-PIECE = 64  # tokens of a block that are worked on together
 
 
 class Support(Protocol):
@@ -147,6 +145,8 @@ class Partition:
 class ByBlock:
     """The tokens of block m are tokens[first[m] : first[m + 1]]."""
 
+    PIECE: ClassVar[int] = 64  # tokens of a block that are worked on together
+
     tokens: Tensor  # (V,) int32
     first: Tensor  # (M + 1,) int32
 
@@ -157,7 +157,7 @@ class ByBlock:
         found = [
             (block, place)
             for block in range(len(bounds) - 1)
-            for place in range(bounds[block], bounds[block + 1], PIECE)
+            for place in range(bounds[block], bounds[block + 1], self.PIECE)
         ]
         return torch.tensor(found, dtype=torch.int32, device=self.tokens.device)
 
@@ -165,7 +165,7 @@ class ByBlock:
     def pieces_of_block(self) -> Tensor:
         """Those of block m are pieces[here[m] : here[m + 1]]: (M + 1,) int32."""
         sizes = self.first.diff()
-        counts = (sizes + PIECE - 1) // PIECE
+        counts = (sizes + self.PIECE - 1) // self.PIECE
         return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
 
 

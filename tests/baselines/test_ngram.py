@@ -65,7 +65,7 @@ def test_commands(run, capsys, monkeypatch):
         (["eval", "RUN", "--carry"], "carries nothing over an end mark"),
         (
             ["train", "--family", "trigram", "--out", "NEW"],
-            "choose from hmm, feed-forward, lstm, ngram",
+            "choose from feed-forward, lstm, ngram, or hmm",
         ),
     ],
 )
@@ -113,5 +113,5 @@ def test_samples(lm):
 
 
 def test_unknown_family():
-    with pytest.raises(ValueError, match="no family of models 'x'"):
+    with pytest.raises(ValueError, match="no baseline 'x'"):
         find("x")

@@ -6,15 +6,13 @@ with `@register` and does what `Baseline` says. Files here are found by themselv
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bighmm.evaluate import Convention, Evaluation
+from bighmm.registry import Registry
 from bighmm.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -55,11 +53,6 @@ class Baseline(Protocol):
     convention: Convention  # of `perplexity`, if none is asked for
 
     @classmethod
-    def fit(cls, options: Any, corpus: Corpus) -> Baseline:
-        """Train on the corpus' training text."""
-        ...
-
-    @classmethod
     def load(cls, folder: Path) -> Baseline: ...
 
     def save_pretrained(self, save_directory: Path) -> Any: ...
@@ -73,6 +66,11 @@ class Baseline(Protocol):
         """How many numbers the model is made of."""
         ...
 
+    @property
+    def device(self) -> torch.device: ...
+
+    def to(self, device: torch.device | str, operands: Any = "auto") -> Any: ...
+
     def predictor(self) -> Predictor: ...
 
     def perplexity(
@@ -84,32 +82,22 @@ class Baseline(Protocol):
 class Kind:
     options: type  # a dataclass of the settings
     model: type[Baseline]
+    fit: Callable[[Any, Corpus], Baseline] | None  # how it is counted; None: trained in steps
 
 
-_KINDS: dict[str, Kind] = {}
+REGISTRY = Registry[Kind](__name__, "baseline")
+find = REGISTRY.find
 T = TypeVar("T", bound=type[Baseline])
 
 
 def register(name: str, options: type) -> Callable[[T], T]:
-    """Announce a baseline under `name`, with the dataclass of its options."""
+    """Announce a baseline under `name`, with the dataclass of its options.
+
+    A class with `fit(options, corpus)` is counted at once, any other is trained in steps.
+    """
 
     def add(model: T) -> T:
-        _KINDS[name] = Kind(options, model)
+        REGISTRY.add(name, Kind(options, model, getattr(model, "fit", None)))
         return model
 
     return add
-
-
-@cache
-def kinds() -> dict[str, Kind]:
-    """Every baseline in this folder, by name."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    return dict(sorted(_KINDS.items()))
-
-
-def find(name: str) -> Kind:
-    if name not in kinds():
-        choices = ", ".join(("hmm", *kinds()))
-        raise ValueError(f"there is no family of models {name!r}; choose from {choices}")
-    return kinds()[name]

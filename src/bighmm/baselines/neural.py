@@ -24,11 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bighmm.baselines import find, register
-from bighmm.batches import padded_rows, sentence_bounds
-from bighmm.corpus import Corpus
-from bighmm.evaluate import Convention, Evaluation, stream_of
+from bighmm.evaluate import Convention, Evaluation, stream_of, sum_over_sentences
 from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
-from bighmm.infer.sampling import check_request
+from bighmm.infer.sampling import check_request, draw_token
 from bighmm.text import Tokenizer, load_tokenizer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -146,10 +144,6 @@ class NeuralLM:
             self.params = type(self).network(options, tokenizer.size)
         self.options, self.tokenizer = options, tokenizer
 
-    @classmethod
-    def fit(cls, options: Any, corpus: Corpus) -> NeuralLM:
-        raise ValueError(f"a model of family {cls.family} is trained in steps")
-
     @property
     def end(self) -> int:
         return self.tokenizer.end if self.tokenizer.end is not None else 0
@@ -191,7 +185,7 @@ class NeuralLM:
             rows = torch.from_numpy(np.asarray(tokens).astype(np.int64)).unsqueeze(0)
             log_prob = float(predictor.log_prob(rows))
         else:
-            log_prob = _sum_over_sentences(predictor, np.asarray(tokens), self.end)
+            log_prob = sum_over_sentences(predictor, np.asarray(tokens), ROWS_AT_ONCE)
         perplexity = math.exp(min(-log_prob / len(tokens), 700))
         return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, name)
 
@@ -280,7 +274,7 @@ class NeuralPredictor:
         drawn: list[Tensor] = []
         over = torch.zeros(n, dtype=torch.bool, device=device)
         while len(drawn) < (max_length if length is None else length):
-            words = _draw(log_probs[:, -1], temperature, generator)
+            words = draw_token(log_probs[:, -1], temperature, generator)
             if length is None and self.end is not None:
                 words = torch.where(over, self.end, words)
                 over |= words == self.end
@@ -307,25 +301,6 @@ class NeuralPredictor:
         for begin in range(0, ids.shape[1], WINDOW):
             log_probs, state = self.network(previous[:, begin : begin + WINDOW], state)
             yield begin, log_probs, state
-
-
-def _draw(log_probs: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
-    if temperature == 0:
-        return log_probs.argmax(1)
-    below_best = log_probs - log_probs.amax(1, keepdim=True)
-    return torch.multinomial((below_best / temperature).exp(), 1, generator=generator).squeeze(1)
-
-
-def _sum_over_sentences(predictor: NeuralPredictor, tokens: np.ndarray, end: int) -> float:
-    bounds = sentence_bounds(tokens, end)
-    lengths = np.diff(bounds)
-    by_length = np.argsort(-lengths, kind="stable")
-    total = 0.0
-    for i in range(0, len(by_length), ROWS_AT_ONCE):
-        rows = by_length[i : i + ROWS_AT_ONCE]
-        ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
-        total += float(predictor.log_prob(ids, torch.from_numpy(lengths[rows])).sum())
-    return total
 
 
 def _check(options: Any) -> None:

@@ -17,7 +17,7 @@ from bighmm.baselines.kneser_ney import KneserNey
 from bighmm.corpus import Corpus
 from bighmm.evaluate import Convention, Evaluation, stream_of
 from bighmm.files import read_json, write_json
-from bighmm.infer.sampling import check_request
+from bighmm.infer.sampling import check_request, draw_token
 from bighmm.text import Tokenizer, load_tokenizer
 
 FAMILY, MODEL = "ngram", "ngram"
@@ -78,6 +78,14 @@ class NgramLM:
             len(level.log_probs) + int(np.count_nonzero(level.log_backoffs))
             for level in self.model.levels
         )
+
+    @property
+    def device(self) -> torch.device:
+        """Where its questions are answered: a table of n-grams stays in main memory."""
+        return torch.device("cpu")
+
+    def to(self, device: torch.device | str, operands: Any = "auto") -> NgramLM:
+        return self
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
@@ -140,11 +148,8 @@ class NgramPredictor:
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=filled)
 
     def _draw(self, row: np.ndarray, generator: torch.Generator | None, temperature: float) -> int:
-        probs = torch.from_numpy(self._next(row))
-        if temperature == 0:
-            return int(probs.argmax())
-        weights = (probs / probs.max()) ** (1 / temperature)
-        return int(torch.multinomial(weights, 1, generator=generator))
+        log_probs = torch.from_numpy(self._next(row)).log().unsqueeze(0)
+        return int(draw_token(log_probs, temperature, generator))
 
     def _next(self, row: np.ndarray) -> np.ndarray:
         """p (V,) after the last sentence of a row."""

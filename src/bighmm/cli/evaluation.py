@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bighmm.baselines.neural import NeuralLM
 from bighmm.cli.common import (
     AsJson,
     ModelPath,
@@ -23,7 +22,6 @@ from bighmm.cli.common import (
 from bighmm.corpus import prepare
 from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
 from bighmm.files import read_json
-from bighmm.lm import HMMLM
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,7 @@ def eval_command(argv: list[str]) -> None:
     at_least_one(arguments.contexts, "contexts")
     device = find_device(arguments.device)
     folder = model_folder(arguments.model)
-    lm = open_model(folder)
-    if isinstance(lm, HMMLM | NeuralLM):
-        lm.to(device)
+    lm = open_model(folder).to(device)
     corpus = prepare(arguments.data or _trained_on(arguments), tokenizer=folder)
     if arguments.carry and arguments.reset:
         raise ValueError("--carry and --reset exclude each other; give at most one")

@@ -18,7 +18,6 @@ from rich.table import Table
 
 from bighmm import baselines
 from bighmm.baselines import Baseline
-from bighmm.baselines.neural import NeuralLM
 from bighmm.cli.common import err, find_device, open_model, out, parse, print_json
 from bighmm.cli.progress import TrainingDisplay, clustering_progress
 from bighmm.cli.questions import sample_texts
@@ -70,15 +69,17 @@ def train_command(argv: list[str]) -> None:
         f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words",
         markup=False,
     )
-    if recipe.model.family == "ngram":
-        trained = _fit_baseline(run, recipe, corpus)
+    family = recipe.model.family
+    fit = None if family == "hmm" else baselines.find(family).fit
+    if fit is not None:
+        trained = _count(run, recipe, corpus, fit)
     else:
         trained = _train_in_steps(run, recipe, corpus, device, arguments, resuming)
     result = _finish(run, recipe, corpus, trained, began)
     if arguments.as_json:
         print_json(result)
     else:
-        _show(run, result, is_hmm=recipe.model.family == "hmm")
+        _show(run, result, is_hmm=family == "hmm")
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,16 @@ def _train_in_steps(
                 _say_how_to_resume(run, training.step)
     folder = existing_folder(run / "model")
     assert folder is not None, "a finished run has saved its best model"
-    best = open_model(folder)
-    if isinstance(best, HMMLM | NeuralLM):
-        best.to(device, recipe.training.operands)
+    best = open_model(folder).to(device, recipe.training.operands)
     return Trained(best, training.step, training.seconds)
 
 
-def _fit_baseline(run: Path, recipe: Recipe, corpus: Corpus) -> Trained:
+def _count(
+    run: Path, recipe: Recipe, corpus: Corpus, fit: Callable[[Any, Corpus], Baseline]
+) -> Trained:
     """A model that is counted, not trained in steps; it takes seconds, so nothing is resumed."""
     began = time.monotonic()
-    lm = baselines.find(recipe.model.family).model.fit(recipe.parameters, corpus)
+    lm = fit(recipe.parameters, corpus)
     seconds = time.monotonic() - began
     _begin(run, recipe, corpus)
     replace_folder(run / "model", lm.save_pretrained, keep_previous=False)
@@ -267,7 +268,7 @@ def _finish(
         "parameters": lm.size,
         "steps": trained.steps,
         "seconds": round(trained.seconds, 2),
-        "device": str(getattr(lm, "device", "cpu")),
+        "device": str(lm.device),
         **figures,
         "samples": sample_texts(lm, 3, seed=recipe.training.seed),
     }

@@ -15,7 +15,7 @@ from torch import Tensor
 from bighmm.infer import blocked_triton, chain
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, windows
 from bighmm.infer.numerics import finite_or_zero
-from bighmm.kernels import Impl, use_triton
+from bighmm.kernels import use_triton
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -26,9 +26,7 @@ def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tu
 
     impl: "loop" and "tree" are the two torch forms, "torch" is the first of them.
     """
-    torch_form = impl in ("torch", "loop", "tree")
-    kernels: Impl = "torch" if torch_form else "triton" if impl == "triton" else "auto"
-    if use_triton(hmm.start, kernels) and blocked_triton.fits(hmm):
+    if use_triton(hmm.start, impl) and blocked_triton.fits(hmm):
         return blocked_triton.advance(hmm, window, carry)
     first, tiles, positions = _potentials(hmm, window, carry)
     method: chain.Method = "tree" if impl == "tree" else "loop"

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, batches_by_length
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-from bighmm.kernels import Impl, use_triton
+from bighmm.kernels import use_triton
 from bighmm.transitions import Factored, Table, Transitions
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ LARGEST_LOG = 60.0  # exp of this still leaves room for sums in float32
 
 def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tuple[Tensor, Carry]:
     """log p(window | what came before) (B,), differentiable, and the state after it."""
-    torch_form = impl in ("torch", "loop", "tree")
-    kernels: Impl = "torch" if torch_form else "triton" if impl == "triton" else "auto"
-    if use_triton(hmm.start, kernels) and dense_triton.fits(hmm):
+    if use_triton(hmm.start, impl) and dense_triton.fits(hmm):
         found = dense_triton.advance(hmm, window, carry)
         if found is not None:
             return found

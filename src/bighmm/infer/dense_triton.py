@@ -14,8 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from bighmm.emissions import FactoredEmission
 from bighmm.infer.inputs import Carry, Sequences
-from bighmm.kernels import operand
-from bighmm.kernels.residual import product
+from bighmm.kernels import operand, product
 from bighmm.support import Dense
 from bighmm.transitions import Factored
 

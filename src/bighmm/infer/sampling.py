@@ -96,11 +96,7 @@ class _TokenSampler:
 
     def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
         log_probs = self.hmm.next_token_after(self.carry)
-        if temperature == 0:
-            tokens = log_probs.argmax(1)
-        else:
-            below_best = log_probs - log_probs.amax(1, keepdim=True)
-            tokens = _draw(below_best / temperature, generator)
+        tokens = draw_token(log_probs, temperature, generator)
         window = Sequences(
             tokens.unsqueeze(1),
             torch.ones_like(tokens),
@@ -108,6 +104,14 @@ class _TokenSampler:
         )
         _, self.carry = self.hmm.advance(window, self.carry)
         return tokens
+
+
+def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+    """One token per row (N,) from p^(1 / temperature); at 0 the likeliest."""
+    if temperature == 0:
+        return log_probs.argmax(1)
+    below_best = log_probs - log_probs.amax(1, keepdim=True)
+    return _draw(below_best / temperature, generator)
 
 
 def _draw(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:

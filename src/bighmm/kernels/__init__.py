@@ -18,9 +18,12 @@ from torch.autograd.function import once_differentiable
 Impl = Literal["auto", "torch", "triton"]
 
 
-def use_triton(tensor: Tensor, impl: Impl = "auto") -> bool:
-    """Whether to take the Triton form; ValueError if it is asked for and cannot be had."""
-    if impl == "torch":
+def use_triton(tensor: Tensor, impl: str = "auto") -> bool:
+    """Whether to take the Triton form; ValueError if it is asked for and cannot be had.
+
+    Any other name than "auto" and "triton" is that of a torch form.
+    """
+    if impl not in ("auto", "triton"):
         return False
     possible = _triton_installed() and (tensor.is_cuda or _interpreting())
     if impl == "triton" and not possible:
@@ -31,6 +34,16 @@ def use_triton(tensor: Tensor, impl: Impl = "auto") -> bool:
 def operand(x: Tensor) -> Tensor:
     """What a kernel multiplies: bfloat16 on a GPU; the interpreter cannot, and takes x as it is."""
     return x.bfloat16() if x.is_cuda else x
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in float32, whatever the operands are."""
+    if a.dtype == torch.float32:
+        return a @ b
+    try:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    except TypeError:  # torch before 2.8
+        return (a @ b).float()
 
 
 def rounded(x: Tensor) -> Tensor:

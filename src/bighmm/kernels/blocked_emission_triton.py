@@ -10,14 +10,16 @@ states' gradient, another over the states for the words'. Operands are bfloat16,
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.support import PIECE, Partition
+if TYPE_CHECKING:
+    from bighmm.support import Partition
 
-TOKENS = PIECE  # words per turn
 STATES = 64  # states per program
 
 
@@ -39,12 +41,19 @@ def forward(partition: Partition, emit: Tensor, words: Tensor, bias: Tensor) -> 
         alive,
         width,
         WIDTH=max(16, triton.next_power_of_2(width)),
-        TOKENS=TOKENS,
+        TOKENS=partition.by_block.PIECE,
         STATES=STATES,
         num_warps=4,
     )
     _normalise[grid](
-        *where, of_block, norms, table, alive, TOKENS=TOKENS, STATES=STATES, num_warps=4
+        *where,
+        of_block,
+        norms,
+        table,
+        alive,
+        TOKENS=partition.by_block.PIECE,
+        STATES=STATES,
+        num_warps=4,
     )
     return table
 
@@ -59,7 +68,11 @@ def backward(
     of_bias = torch.empty(len(words), dtype=torch.float32, device=emit.device)
     totals = torch.empty(len(emit), dtype=torch.float32, device=emit.device)
     by_block = partition.by_block
-    shared = {"WIDTH": max(16, triton.next_power_of_2(width)), "TOKENS": TOKENS, "STATES": STATES}
+    shared = {
+        "WIDTH": max(16, triton.next_power_of_2(width)),
+        "TOKENS": by_block.PIECE,
+        "STATES": STATES,
+    }
     _states[(partition.num_blocks, triton.cdiv(alive, STATES))](
         by_block.tokens,
         by_block.first,

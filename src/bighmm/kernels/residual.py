@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bighmm.kernels import Impl, operand, use_triton
+from bighmm.kernels import Impl, operand, product, use_triton
 
 EPSILON = 1e-5
 
@@ -86,16 +86,6 @@ class _Residuals(torch.autograd.Function):
         firsts = product(of_y.T, x).chunk(ctx.number)
         flat = [t for of_w1, others in zip(firsts, seconds, strict=True) for t in (of_w1, *others)]
         return product(of_y, w1), None, *flat
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b in float32, whatever the operands are."""
-    if a.dtype == torch.float32:
-        return a @ b
-    try:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    except TypeError:  # torch before 2.8
-        return (a @ b).float()
 
 
 def scores(x: Tensor, weight: Tensor, impl: Impl = "torch") -> Tensor:

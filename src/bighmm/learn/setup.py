@@ -31,9 +31,9 @@ def open_data(settings: CorpusSettings) -> Corpus:
 def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) -> HMMLM | NeuralLM:
     """A model with fresh parameters; a blocked one clusters the training text first."""
     if recipe.model.family != "hmm":
-        kind = baselines.find(recipe.model.family).model
-        assert issubclass(kind, NeuralLM), "only these are trained in steps"
-        return kind(recipe.parameters, corpus.tokenizer, recipe.training.seed)
+        model = baselines.find(recipe.model.family).model
+        assert issubclass(model, NeuralLM), "only these are trained in steps"
+        return model(recipe.parameters, corpus.tokenizer, recipe.training.seed)
     support = make_support(recipe.model, corpus, recipe.training.seed, progress)
     return HMMLM(
         recipe.model.parameters,

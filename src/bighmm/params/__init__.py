@@ -7,17 +7,15 @@ them, and announces itself with `@register`. Files here are found by themselves.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from bighmm.hmm import HMM
+from bighmm.registry import Registry
 from bighmm.support import Support
 
 Operands = Literal["float32", "bfloat16"]
@@ -50,31 +48,18 @@ class Kind:
     make: Make  # (options, support, end mark) -> the module
 
 
-_KINDS: dict[str, Kind] = {}
+REGISTRY = Registry[Kind](__name__, "parameterisation")
+find = REGISTRY.find
 
 
 def register(name: str, options: type) -> Callable[[MakeT], MakeT]:
     """Announce a parameterisation under `name`, with the dataclass of its options."""
 
     def add(make: MakeT) -> MakeT:
-        _KINDS[name] = Kind(name, options, make)
+        REGISTRY.add(name, Kind(name, options, make))
         return make
 
     return add
-
-
-@cache
-def kinds() -> dict[str, Kind]:
-    """Every parameterisation in this folder, by name."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    return dict(sorted(_KINDS.items()))
-
-
-def find(name: str) -> Kind:
-    if name not in kinds():
-        raise ValueError(f"there is no parameterisation {name!r}; choose from {', '.join(kinds())}")
-    return kinds()[name]
 
 
 def build(
