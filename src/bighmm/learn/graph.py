@@ -8,7 +8,6 @@ compiled and memory is set aside in them.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -158,5 +157,5 @@ class GraphSteps:
 
 
 def _copy(source: Carried, target: Carried) -> None:
-    for field in dataclasses.fields(Carried):
-        getattr(target, field.name).copy_(getattr(source, field.name))
+    for name, tensor in source.fields().items():
+        getattr(target, name).copy_(tensor)
