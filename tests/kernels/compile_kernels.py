@@ -110,8 +110,12 @@ def dense_chain(states):
     fixed = (sums, sums, sums)
     step = (wide, wide, vector, flag, flag)
     dense_chain_triton.observe(step, (w, vector), (w, vector), fixed, (vector, vector))
-    step = (wide, vector, vector, w, vector, flag, vector, vector)
-    dense_chain_triton.step_back(step, (wide, flag), fixed[:2], (w, w, w))
+    dense_chain_triton.step_back((wide, flag), (wide, flag), fixed[1:], (w, vector))
+    vectors, line, flags = w.unsqueeze(0), vector.unsqueeze(0), flag.unsqueeze(0)
+    behind = (vectors, wide.unsqueeze(0), line, flags)
+    dense_chain_triton.combine(
+        (vectors, line, sums), behind, (line, line, flags), (vector, line), (vectors, vectors)
+    )
 
 
 def residual(width):

@@ -38,11 +38,14 @@ def exact(*tensors):
     return [t.detach().double().requires_grad_() for t in tensors]
 
 
-def assert_near(got, expected, tolerance, plain=None):
-    """Within `tolerance`, or a few times the error that plain torch makes in float32."""
+def assert_near(got, expected, tolerance, plain=None, rounding=0.0):
+    """Within `tolerance`, or a few times the error that plain torch makes in float32.
+
+    `rounding` is what bfloat16 leaves of two larger sums that cancel.
+    """
     for g, e, p in zip(got, expected, plain or expected, strict=True):
         assert torch.isfinite(g).all()
-        assert (g - e).norm() <= tolerance * e.norm() + 5 * (p - e).norm() + 1e-5
+        assert (g - e).norm() <= tolerance * e.norm() + 5 * (p - e).norm() + rounding + 1e-5
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
@@ -154,7 +157,10 @@ def test_blocked_likelihood(alive, blocks, vocabulary, width, scale):
             torch.testing.assert_close(again, found.detach(), rtol=1e-5, atol=1e-4)
     found, truth, plain = results
     assert_near(found[:1], truth[:1], CLOSE)
-    assert_near(found[1], truth[1], GRADIENT, plain[1])
+    moves = float((weights.abs() * lengths).sum())
+    largest = max(float(t.detach().norm(dim=1).max()) for t in operands[:2])
+    rounding = 2**-9 * moves * largest if scale > 1 and DEVICE.type == "cuda" else 0.0
+    assert_near(found[1], truth[1], GRADIENT, plain[1], rounding)
 
 
 def dense_case(states, vocabulary, width, scale=1.0):

@@ -1,7 +1,8 @@
 """The likelihood of a window under a dense model on a GPU; see `dense` and `dense_chain_triton`.
 
-Products are in bfloat16 with float32 sums, one per time step and direction; the expected moves of
-all positions are one large product at the end. The transition matrix is kept during a pass.
+Products are in bfloat16 with float32 sums, one per time step and direction, both directions at the
+same time; the expected moves of all positions are one large product at the end. The transition
+matrix is kept during a pass.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from bighmm.emissions import FactoredEmission
 from bighmm.infer.inputs import Carry, Sequences
-from bighmm.kernels import operand, product
+from bighmm.kernels import beside, operand, product, rejoin
 from bighmm.support import Dense
 from bighmm.transitions import Factored
 
@@ -86,13 +87,19 @@ class _DenseLogSum(torch.autograd.Function):
         steps = torch.arange(time, device=ids.device).unsqueeze(1)
         inside = steps < window.lengths
 
+        moved = inside & ~fresh  # positions entered through a transition
+        fixed = (start.contiguous(), sums, word_norm)
+        behind = None
+        if wanted:  # the sweep back needs nothing of the sweep forward: both at the same time
+            behind = _SweepBack(logits, moved, matrix.dtype)
+            with beside(ids.device):
+                behind.run(matrix, inside, fixed)
         w = torch.empty(time + 1, batch, states, dtype=matrix.dtype, device=ids.device)
         total = torch.empty(time + 1, batch, device=ids.device)
         w[0] = carry.log_alpha.exp() / sums
         total[0] = w[0].float() @ sums
         gained = torch.empty(time, batch, device=ids.device)
         relative = torch.empty_like(gained)
-        fixed = (start.contiguous(), sums, word_norm)
         for t in range(time):
             mass = product(w[t], matrix)
             kernels.observe(
@@ -103,10 +110,12 @@ class _DenseLogSum(torch.autograd.Function):
                 (gained[t], relative[t]),
             )
         log_alpha = (w[time].float() * sums / total[time].unsqueeze(1)).log()
-        if wanted:
+        if behind is not None:
+            rejoin(ids.device)
             ctx.save_for_backward(
                 emit, words, bias, leaving, entering, norm, mean, word_norm, mean_word,
-                matrix, sums, ids, at_words, logits, shift, fresh, inside, w, total, gained,
+                matrix, sums, ids, at_words, shift, fresh, inside, moved, w, total, gained,
+                *behind.tensors(),
             )  # fmt: skip
         ctx.mark_non_differentiable(log_alpha, relative)
         log_prob = gained.sum(0).masked_fill(~carry.possible, -torch.inf)
@@ -120,28 +129,20 @@ class _DenseLogSum(torch.autograd.Function):
 
         (
             emit, words, bias, leaving, entering, norm, mean, word_norm, mean_word,
-            matrix, sums, ids, at_words, logits, shift, fresh, inside, w, total, gained,
+            matrix, sums, ids, at_words, shift, fresh, inside, moved, w, total, gained,
+            v, back, size, counts_after,
         ) = ctx.saved_tensors  # fmt: skip
-        time, batch, states = logits.shape
+        states = len(sums)
         weight = torch.where(gained.sum(0) > -torch.inf, grad, 0.0)
-        moved = inside & ~fresh  # positions entered through a transition
         source = torch.where(moved & (total[:-1] > 0), weight / total[:-1], 0.0)
-        counts_after = torch.zeros_like(moved)
-        counts_after[:-1] = moved[1:]
-        moves, used = torch.empty_like(w[1:]), torch.empty_like(w[1:])
-        v = torch.empty_like(w[0])
-        back = torch.zeros(batch, states, device=ids.device)
-        for t in reversed(range(time)):
-            kernels.step_back(
-                (logits[t], shift[t], gained[t], w[t + 1], total[t + 1], inside[t], weight,
-                 source[t]),
-                (back, counts_after[t]),
-                (sums, word_norm),
-                (v, moves[t], used[t]),
-            )  # fmt: skip
-            if t > 0:
-                back = product(v, matrix.T)
-
+        moves, used = torch.empty_like(v), torch.empty_like(v)
+        kernels.combine(
+            (w[1:], total[1:], sums),
+            (v, back, size, counts_after),
+            (shift, gained, inside),
+            (weight, source),
+            (moves, used),
+        )
         flat_moves, flat_used = moves.view(-1, states), used.view(-1, states)
         expected = w[:-1].reshape(-1, states).T @ flat_moves
         of_norm = -kernels.weigh_matrix(expected, matrix)
@@ -158,3 +159,31 @@ class _DenseLogSum(torch.autograd.Function):
         of_bias.index_add_(0, ids, (weight * inside).view(-1))
         of_emit = product(flat_used.T, at_words) + of_word_norm.unsqueeze(1) * mean_word
         return None, None, of_start, of_emit, of_words, of_bias, of_leaving, of_entering
+
+
+class _SweepBack:
+    """Backward vectors of all positions, each up to a factor of its own."""
+
+    def __init__(self, logits: Tensor, moved: Tensor, vector_type: torch.dtype) -> None:
+        self.logits = logits
+        self.v = torch.empty(logits.shape, dtype=vector_type, device=logits.device)
+        self.back = torch.empty_like(logits)  # v · Pᵀ of the position after
+        self.size = torch.empty(logits.shape[:2], device=logits.device)  # log factor of v
+        self.counts_after = torch.zeros_like(moved)
+        self.counts_after[:-1] = moved[1:]
+
+    def run(self, matrix: Tensor, inside: Tensor, fixed: tuple[Tensor, ...]) -> None:
+        from bighmm.kernels import dense_chain_triton as kernels
+
+        for t in reversed(range(len(self.v))):
+            kernels.step_back(
+                (self.logits[t], inside[t]),
+                (self.back[t], self.counts_after[t]),
+                fixed[1:],
+                (self.v[t], self.size[t]),
+            )
+            if t > 0:
+                product(self.v[t], matrix.T, into=self.back[t - 1])
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.v, self.back, self.size, self.counts_after

@@ -7,7 +7,8 @@ Triton's interpreter (TRITON_INTERPRET=1) runs the same kernels on a CPU, for te
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal
 
@@ -36,14 +37,38 @@ def operand(x: Tensor) -> Tensor:
     return x.bfloat16() if x.is_cuda else x
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b in float32, whatever the operands are."""
+def product(a: Tensor, b: Tensor, into: Tensor | None = None) -> Tensor:
+    """a @ b in float32, whatever the operands are; `into` is a tensor for the result."""
     if a.dtype == torch.float32:
-        return a @ b
+        return torch.mm(a, b, out=into)
     try:
-        return torch.mm(a, b, out_dtype=torch.float32)
+        return torch.mm(a, b, out_dtype=torch.float32, out=into)
     except TypeError:  # torch before 2.8
-        return (a @ b).float()
+        found = (a @ b).float()
+        return found if into is None else into.copy_(found)
+
+
+@contextmanager
+def beside(device: torch.device) -> Iterator[None]:
+    """Work that a GPU may do at the same time as what is asked for until `rejoin`."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = _side_stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        yield
+
+
+def rejoin(device: torch.device) -> None:
+    """Wait, on the device, for the work `beside`. Its tensors must have been made outside it."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).wait_stream(_side_stream(device))
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def rounded(x: Tensor) -> Tensor:

@@ -8,7 +8,10 @@ With P the transition matrix rounded to bfloat16 and r its row sums, a step forw
 so that whatever the rounding does, mass / total sums to one and the next word's probabilities do
 too. e is the log emission, logits[j] + shift − norm[j]. A step back is
 
-    v_j = β_j exp(e_j) / p(x_t | x_<t)        β of the step before = (v · Pᵀ) / r
+    v_j ∝ β_j exp(e_j)        β of the step before = (v · Pᵀ) / r
+
+Each v has a scale of its own, whose logarithm is kept, so that the two sweeps need nothing of each
+other; `combine` puts them together.
 
 A program has one sequence and all states.
 """
@@ -72,22 +75,49 @@ def observe(
 
 
 def step_back(
-    step: tuple[Tensor, ...],
-    after: tuple[Tensor, ...],
-    fixed: tuple[Tensor, Tensor],
-    results: tuple[Tensor, Tensor, Tensor],
+    step: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+    fixed: tuple[Tensor, ...],
+    results: tuple[Tensor, Tensor],
 ) -> None:
     """One step back.
 
-    step: logits (B, Z), shift (B,), gained (B,), w (B, Z) and total (B,) at t, inside (B,) bool,
-    weight (B,) of the sequence, and `source` (B,), the weight of t's moves divided by the total
-    before t, 0 where there are none. after: v · Pᵀ of t + 1 (B, Z), and whether it counts (B,)
-    bool. fixed: r and norm (Z,). results: v (B, Z) for the next product, v · source (B, Z), and
-    the weighted p(z_t | x) (B, Z).
+    step: logits (B, Z), inside (B,) bool. after: v · Pᵀ of t + 1 (B, Z), and whether it counts (B,)
+    bool. fixed: r and norm (Z,). results: v (B, Z), which sums to one, and its log size (B,).
     """
     batch, states = step[0].shape
     size, warps = _size(states)
     _step_back[(batch,)](*step, *after, *fixed, *results, states, SIZE=size, num_warps=warps)
+
+
+def combine(
+    ahead: tuple[Tensor, Tensor, Tensor],
+    behind: tuple[Tensor, Tensor, Tensor, Tensor],
+    words: tuple[Tensor, Tensor, Tensor],
+    weights: tuple[Tensor, Tensor],
+    results: tuple[Tensor, Tensor],
+) -> None:
+    """Expected moves and uses of all positions.
+
+    ahead: w (T, B, Z), total (T, B) and r (Z,). behind: v (T, B, Z), v · Pᵀ of t + 1 (T, B, Z), the
+    size of v (T, B), and whether t + 1 counts (T, B) bool. words: shift, gained, inside (T, B).
+    weights: that of the sequence (B,), and that of t's moves divided by the total before t (T, B),
+    0 where there are none. results: what the moves into t need beside w (T, B, Z), and the weighted
+    p(z_t | x) (T, B, Z). Not finite where the two sweeps have no state in common.
+    """
+    time, batch, states = behind[0].shape
+    size, warps = _size(states)
+    _combine[(time * batch,)](
+        *ahead,
+        *behind,
+        *words,
+        *weights,
+        *results,
+        batch,
+        states,
+        SIZE=size,
+        num_warps=warps,
+    )
 
 
 def _size(states: int) -> tuple[int, int]:
@@ -197,47 +227,78 @@ def _observe(
 @triton.jit
 def _step_back(
     logits,
-    shift,
-    gained,
-    w,
-    total,
     inside,
-    weight,
-    source,
     back,
     counts,
     row_sums,
     norm,
     v,
-    moves,
-    used,
+    log_size,
     states,
     SIZE: tl.constexpr,
 ):
     row = tl.program_id(0)
     j = tl.arange(0, SIZE)
     here = row.to(tl.int64) * states + j
-    zero = tl.zeros([SIZE], tl.float32)
     if tl.load(inside + row) == 0:
-        tl.store(v + here, zero.to(v.dtype.element_ty), mask=j < states)
-        tl.store(moves + here, zero.to(moves.dtype.element_ty), mask=j < states)
-        tl.store(used + here, zero.to(used.dtype.element_ty), mask=j < states)
+        tl.store(v + here, tl.zeros([SIZE], v.dtype.element_ty), mask=j < states)
+        tl.store(log_size + row, 0.0)
+    else:
+        beta = tl.full([SIZE], 1.0, tl.float32)
+        if tl.load(counts + row) != 0:
+            beta = tl.load(back + here, mask=j < states, other=0.0)
+            beta = beta / tl.load(row_sums + j, mask=j < states, other=1.0)
+        e = tl.load(logits + here, mask=j < states, other=-float("inf"))
+        e -= tl.load(norm + j, mask=j < states, other=0.0)
+        top = tl.max(e, 0)
+        top = tl.where(top > -float("inf"), top, 0.0)
+        value = beta * tl.exp(e - top)
+        found = tl.sum(value, 0)
+        value = value / tl.where(found > 0, found, 1.0)
+        tl.store(v + here, value.to(v.dtype.element_ty), mask=j < states)
+        tl.store(log_size + row, top + tl.log(found))
+
+
+@triton.jit
+def _combine(
+    w,
+    total,
+    row_sums,
+    v,
+    back,
+    log_size,
+    counts,
+    shift,
+    gained,
+    inside,
+    weight,
+    source,
+    moves,
+    used,
+    batch,
+    states,
+    SIZE: tl.constexpr,
+):
+    place = tl.program_id(0)
+    j = tl.arange(0, SIZE)
+    here = place.to(tl.int64) * states + j
+    share = tl.load(weight + place % batch)
+    if (tl.load(inside + place) == 0) | (share == 0):
+        tl.store(moves + here, tl.zeros([SIZE], moves.dtype.element_ty), mask=j < states)
+        tl.store(used + here, tl.zeros([SIZE], used.dtype.element_ty), mask=j < states)
     else:
         r = tl.load(row_sums + j, mask=j < states, other=1.0)
-        beta = zero + 1.0
-        if tl.load(counts + row) != 0:
-            beta = tl.load(back + here, mask=j < states, other=0.0) / r
-        of_all = tl.load(total + row)
-        alpha = tl.load(w + here, mask=j < states, other=0.0).to(tl.float32) * r
-        alpha = alpha / tl.where(of_all > 0, of_all, 1.0)
-        joint = tl.where(j < states, alpha * beta, 0.0)
+        joint = tl.load(w + here, mask=j < states, other=0.0).to(tl.float32)
+        if tl.load(counts + place) != 0:
+            joint *= tl.load(back + here, mask=j < states, other=0.0)
+        else:
+            joint *= r
         found = tl.sum(joint, 0)
-        share = 1.0 / tl.where(found > 0, found, 1.0)
-        probs = joint * share * tl.load(weight + row)
+        probs = joint / found * share
         tl.store(used + here, probs.to(used.dtype.element_ty), mask=j < states)
-        e = tl.load(logits + here, mask=j < states, other=-float("inf")) + tl.load(shift + row)
-        e -= tl.load(norm + j, mask=j < states, other=0.0)
-        value = beta * share * tl.exp(e - tl.load(gained + row))
-        tl.store(v + here, value.to(v.dtype.element_ty), mask=j < states)
-        value *= tl.load(source + row)
+        found /= tl.load(total + place)
+        odds = tl.load(log_size + place) + tl.load(shift + place) - tl.load(gained + place)
+        factor = tl.load(source + place)
+        factor = tl.where(factor == 0, 0.0, factor * tl.exp(odds - tl.log(found)))
+        value = tl.load(v + here, mask=j < states, other=0.0).to(tl.float32) * factor
         tl.store(moves + here, value.to(moves.dtype.element_ty), mask=j < states)
