@@ -198,7 +198,7 @@ def pull_back(
     leaving, entering = operands
     batch, time, alive, _ = tiles.shape
     width = leaving.shape[1]
-    chunk = _chunk(alive, 64 if width > 256 else 128)
+    chunk = _chunk(alive, 64)
     for to_leaving, grad in ((True, grads[0]), (False, grads[1])):
         _moves[(batch * time, triton.cdiv(alive, chunk))](
             *chain,
@@ -212,9 +212,10 @@ def pull_back(
             width,
             WIDTH=_width(leaving),
             CHUNK=chunk,
-            TAKEN=min(chunk, 64),
+            TAKEN=chunk,
             TO_LEAVING=to_leaving,
-            num_warps=8 if chunk >= 64 else 4,
+            num_warps=4 if width <= 256 else 8,
+            num_stages=2,
         )
 
 

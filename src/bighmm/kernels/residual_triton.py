@@ -63,7 +63,7 @@ def add_norm_backward(
     sums = torch.zeros(3, width, dtype=torch.float32, device=u.device)
     _add_norm_backward[(triton.cdiv(rows, _summed_rows(rows)),)](
         grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width, y.stride(0),
-        **_shape(width, _summed_rows(rows)), num_warps=8,
+        **_shape(width, _summed_rows(rows)), num_warps=4 if width <= 256 else 8,
     )  # fmt: skip
     return of_z, of_u, sums
 
