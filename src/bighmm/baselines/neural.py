@@ -23,6 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bighmm import randomness
 from bighmm.baselines import find, register
 from bighmm.evaluate import Convention, Evaluation, stream_of, sum_over_sentences
 from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
@@ -42,24 +43,36 @@ class Network(nn.Module):
         super().__init__()
         self.words = nn.Parameter(torch.empty(vocabulary_size, width))
         nn.init.kaiming_uniform_(self.words, a=math.sqrt(5))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def begin(self, rows: int, end: int) -> State:
         """The state before a text."""
         raise NotImplementedError
 
-    def hidden(self, previous: Tensor, state: State) -> tuple[Tensor, State]:
+    def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
         """(B, T, H) from the words before each position (B, T), and the state after them."""
         raise NotImplementedError
 
-    def forward(self, previous: Tensor, state: State) -> tuple[Tensor, State]:
-        """log p (B, T, V) of the words after `previous`, and the state after them."""
-        hidden, state = self.hidden(previous, state)
-        logits = functional.linear(self.dropout(hidden), self.words)
-        return logits.log_softmax(2), state
+    def forward(
+        self, previous: Tensor, state: State, key: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Logits (B, T, V) of the words after `previous`, and the state after them.
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.dropout(functional.embedding(tokens, self.words))
+        With a key there is dropout, which is a function of it.
+        """
+        hidden, state = self.hidden(previous, state, key)
+        return functional.linear(self.drop(hidden, key, 0), self.words), state
+
+    def embed(self, tokens: Tensor, key: Tensor | None) -> Tensor:
+        return self.drop(functional.embedding(tokens, self.words), key, 1)
+
+    def drop(self, x: Tensor, key: Tensor | None, place: int) -> Tensor:
+        """Zero a share of x and enlarge the rest; each place in the network has its own mask."""
+        if key is None or self.dropout == 0:
+            return x
+        noise = randomness.noise(randomness.scrambled(key + place), x.numel()).view(x.shape)
+        kept = noise >= round((self.dropout - 0.5) * 2**63) * 2  # noise is from -2^63 to 2^63
+        return torch.where(kept, x / (1 - self.dropout), 0.0)
 
 
 @dataclass(frozen=True)
@@ -88,9 +101,9 @@ class FeedForward(Network):
     def begin(self, rows: int, end: int) -> State:
         return {"tokens": torch.full((rows, self.context - 1), end, device=self.words.device)}
 
-    def hidden(self, previous: Tensor, state: State) -> tuple[Tensor, State]:
+    def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
         tokens = torch.cat([state["tokens"], previous], dim=1)
-        hidden = self.embed(tokens).unfold(1, self.context, 1).flatten(2)  # (B, T, H · words)
+        hidden = self.embed(tokens, key).unfold(1, self.context, 1).flatten(2)  # (B, T, H · words)
         for layer in self.layers:
             hidden = layer(hidden).relu()
         return hidden, {"tokens": tokens[:, tokens.shape[1] - self.context + 1 :]}
@@ -110,27 +123,27 @@ class LSTMOptions:
 class LSTM(Network):
     def __init__(self, options: LSTMOptions, vocabulary_size: int) -> None:
         super().__init__(vocabulary_size, options.width, options.dropout)
-        between = options.dropout if options.layers > 1 else 0.0
-        self.memory = nn.LSTM(
-            options.width, options.width, options.layers, batch_first=True, dropout=between
+        self.layers = nn.ModuleList(
+            nn.LSTM(options.width, options.width, batch_first=True) for _ in range(options.layers)
         )
 
     def begin(self, rows: int, end: int) -> State:
-        shape = (rows, self.memory.num_layers, self.memory.hidden_size)
-        zeros = self.words.new_zeros(shape)
+        zeros = self.words.new_zeros(rows, len(self.layers), self.words.shape[1])
         return {"output": zeros, "cell": zeros}
 
-    def hidden(self, previous: Tensor, state: State) -> tuple[Tensor, State]:
-        carried = tuple(state[name].transpose(0, 1).contiguous() for name in ("output", "cell"))
-        hidden, after = self.memory(self.embed(previous), carried)
-        return hidden, {
-            name: tensor.transpose(0, 1)
-            for name, tensor in zip(("output", "cell"), after, strict=True)
-        }
+    def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
+        x = self.embed(previous, key)
+        outputs, cells = [], []
+        for i, layer in enumerate(self.layers):
+            before = tuple(state[n][:, i].unsqueeze(0).contiguous() for n in ("output", "cell"))
+            x, (output, cell) = layer(x if i == 0 else self.drop(x, key, 1 + i), before)
+            outputs.append(output.squeeze(0))
+            cells.append(cell.squeeze(0))
+        return x, {"output": torch.stack(outputs, 1), "cell": torch.stack(cells, 1)}
 
 
 class NeuralLM:
-    """A network with its vocabulary; trained in steps (see `learn.neural_steps`)."""
+    """A network with its vocabulary; trained in steps (see `learn.objective`)."""
 
     family: str
     convention: Convention = "carry"
@@ -170,7 +183,7 @@ class NeuralLM:
         return self.tokenizer.decode([int(i) for i in ids])
 
     def predictor(self) -> NeuralPredictor:
-        return NeuralPredictor(self.params.eval(), self.end, self.tokenizer.end)
+        return NeuralPredictor(self.params, self.end, self.tokenizer.end)
 
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "carry"
@@ -270,18 +283,18 @@ class NeuralPredictor:
         check_request(n, length, max_length, temperature)
         device = self.network.words.device
         start = torch.tensor([self.first, *(prefix or [])], device=device)
-        log_probs, state = self.network(start.expand(n, -1), self.network.begin(n, self.first))
+        logits, state = self.network(start.expand(n, -1), self.network.begin(n, self.first))
         drawn: list[Tensor] = []
         over = torch.zeros(n, dtype=torch.bool, device=device)
         while len(drawn) < (max_length if length is None else length):
-            words = draw_token(log_probs[:, -1], temperature, generator)
+            words = draw_token(logits[:, -1].log_softmax(1), temperature, generator)
             if length is None and self.end is not None:
                 words = torch.where(over, self.end, words)
                 over |= words == self.end
             drawn.append(words)
             if bool(over.all()):
                 break
-            log_probs, state = self.network(words.unsqueeze(1), state)
+            logits, state = self.network(words.unsqueeze(1), state)
         return torch.stack(drawn, 1) if drawn else start.new_zeros(n, 0)
 
     def _read(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -299,8 +312,8 @@ class NeuralPredictor:
         previous = torch.cat([first, ids[:, :-1]], dim=1) if ids.shape[1] else ids
         state = self.network.begin(len(ids), self.first)
         for begin in range(0, ids.shape[1], WINDOW):
-            log_probs, state = self.network(previous[:, begin : begin + WINDOW], state)
-            yield begin, log_probs, state
+            logits, state = self.network(previous[:, begin : begin + WINDOW], state)
+            yield begin, logits.log_softmax(2), state
 
 
 def _check(options: Any) -> None:

@@ -8,28 +8,22 @@ compiled and memory is set aside in them.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from bighmm import randomness
 from bighmm.batches import Batch, Batches
-from bighmm.infer.inputs import Carry, trusted
-from bighmm.learn.carried import Carried
+from bighmm.learn.objective import State, Trainable, make_objective
 from bighmm.learn.schedule import Schedule
 from bighmm.learn.steps import (
     Done,
     clip,
-    draw_mask,
-    loss_of,
     make_optimizer,
     restore_tensors,
     saved_tensors,
     set_rate,
 )
-from bighmm.lm import HMMLM
 from bighmm.recipe import TrainingSettings
 
 STEPS_BEFORE_CAPTURE = 3
@@ -39,10 +33,11 @@ class GraphSteps:
     at_once = 64
 
     def __init__(
-        self, lm: HMMLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
+        self, lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
     ) -> None:
         assert batches.shape is not None, "a graph needs batches of one shape"
         self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
+        self.objective = make_objective(lm, settings)
         self.optimizer = make_optimizer(lm, settings)
         self.stream = torch.cuda.Stream(lm.device)
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -57,13 +52,14 @@ class GraphSteps:
         self.outcome = torch.zeros(burst, 2, device=device)  # loss, norm
         self.place = torch.zeros(1, dtype=torch.long, device=device)
         self.keys = torch.zeros(burst, dtype=torch.long, device=device)
-        self.carried = self._nothing_carried(rows)
+        self.nothing = self.objective.begin(rows)
+        self.carried = {name: tensor.clone() for name, tensor in self.nothing.items()}
 
     def run(self, step: int, count: int) -> list[Done]:
         assert count <= self.at_once
         batches = self._batches(step, count)
         rates = [self.schedule.rate(step + i) for i in range(count)]
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), self.objective.precision():
             keys = randomness.key(self.settings.seed, torch.arange(step, step + count))
             self._fill(batches, rates, keys)
             for _ in range(count):
@@ -77,12 +73,12 @@ class GraphSteps:
         ]
 
     def tensors(self) -> dict[str, Tensor]:
-        return saved_tensors(self.lm, self.optimizer, self.carried.fields())
+        return saved_tensors(self.lm, self.optimizer, self.carried)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         carried = restore_tensors(self.lm, self.optimizer, tensors)
         if carried is not None:
-            _copy(Carried(**carried), self.carried)
+            self._carry(carried)
         torch.cuda.synchronize(self.lm.device)
 
     def _one(self) -> None:
@@ -100,22 +96,18 @@ class GraphSteps:
         ids = self.ids[self.place].squeeze(0)
         lengths = self.lengths[self.place].squeeze(0)
         continues = self.continues[self.place]
-        kept = draw_mask(self.lm, self.settings, self.keys[self.place].squeeze(0))
-        hmm = self.lm.params(kept)
-        begun = Carry.at_start(hmm, len(ids))
-        gone_on = self.carried.onto(hmm, kept, self.lm.params.support.num_states)
-        carry = Carry(
-            torch.where(continues, gone_on.tokens, begun.tokens),
-            torch.where(continues.unsqueeze(1), gone_on.log_alpha, begun.log_alpha),
-            torch.where(continues, gone_on.fresh, begun.fresh),
-        )
-        loss, carry = loss_of(hmm, trusted(hmm, ids, lengths), carry)
+        carried = {
+            name: torch.where(continues.view(1, *[1] * (was.dim() - 1)), was, self.nothing[name])
+            for name, was in self.carried.items()
+        }
+        key = self.keys[self.place].squeeze(0)
+        loss, carried = self.objective.loss(ids, lengths, carried, key)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = clip(self.lm, self.optimizer, self.settings)
         set_rate(self.optimizer, self.rates[self.place].squeeze(0))
         self.optimizer.step()
-        _copy(Carried.after(carry, hmm, kept), self.carried)
+        self._carry(carried)
         outcome = torch.stack([loss.detach(), norm]).unsqueeze(0)
         self.outcome.index_copy_(0, self.place, outcome)
         self.place += 1
@@ -144,18 +136,6 @@ class GraphSteps:
             buffer[:count].copy_(values)
         self.place.zero_()
 
-    def _nothing_carried(self, rows: int) -> Carried:
-        support, device = self.lm.params.support, self.lm.device
-        kept = draw_mask(self.lm, self.settings, torch.tensor(0))
-        alive = support.alive if kept is None else support.restrict(kept.cpu()).alive
-        return Carried(
-            torch.zeros(rows, dtype=torch.long, device=device),
-            torch.full((rows, alive), -1, device=device),
-            torch.full((rows, alive), -math.inf, device=device),
-            torch.ones(rows, dtype=torch.bool, device=device),
-        )
-
-
-def _copy(source: Carried, target: Carried) -> None:
-    for name, tensor in source.fields().items():
-        getattr(target, name).copy_(tensor)
+    def _carry(self, state: State) -> None:
+        for name, tensor in state.items():
+            self.carried[name].copy_(tensor)

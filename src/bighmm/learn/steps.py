@@ -14,17 +14,12 @@ import torch
 from torch import Tensor
 
 from bighmm import randomness
-from bighmm.baselines.neural import NeuralLM
 from bighmm.batches import Batches
-from bighmm.hmm import HMM
-from bighmm.infer.inputs import Carry, Sequences, read
-from bighmm.learn.carried import Carried
+from bighmm.learn.objective import State, Trainable, make_objective
 from bighmm.learn.schedule import Schedule
 from bighmm.lm import HMMLM
 from bighmm.recipe import TrainingSettings
 from bighmm.support import Free
-
-Trainable = HMMLM | NeuralLM
 
 
 @dataclass(frozen=True)
@@ -52,14 +47,11 @@ class Steps(Protocol):
 
 
 def make_steps(
-    lm: HMMLM | NeuralLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
+    lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
 ) -> Steps:
     """Captured steps on a GPU where batches and dropout keep their shapes, else plain ones."""
-    if isinstance(lm, NeuralLM):
-        from bighmm.learn.neural_steps import NeuralSteps
-
-        return NeuralSteps(lm, batches, settings, schedule)
-    fixed = batches.shape is not None and not isinstance(lm.params.support, Free)
+    free = isinstance(lm, HMMLM) and isinstance(lm.params.support, Free)
+    fixed = batches.shape is not None and not free
     if lm.device.type == "cuda" and settings.capture and fixed:
         from bighmm.learn.graph import GraphSteps
 
@@ -71,24 +63,26 @@ class PlainSteps:
     at_once = 1
 
     def __init__(
-        self, lm: HMMLM, batches: Batches, settings: TrainingSettings, schedule: Schedule
+        self, lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
     ) -> None:
         self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
+        self.objective = make_objective(lm, settings)
         self.optimizer = make_optimizer(lm, settings)
-        self.carried: Carried | None = None
+        self.carried: State | None = None
 
     def run(self, step: int, count: int) -> list[Done]:
-        return [self._one(step + i) for i in range(count)]
+        with self.objective.precision():
+            return [self._one(step + i) for i in range(count)]
 
     def _one(self, step: int) -> Done:
         batch = self.batches.batch(step)
-        kept = draw_mask(self.lm, self.settings, randomness.key(self.settings.seed, step))
-        hmm = self.lm.params(kept)
-        window = read(hmm, torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
-        carry = Carry.at_start(hmm, len(window.ids))
-        if batch.continues and self.carried is not None:
-            carry = self.carried.onto(hmm, kept, self.lm.params.support.num_states)
-        loss, carry = loss_of(hmm, window, carry)
+        ids = torch.from_numpy(batch.ids).to(self.lm.device)
+        lengths = torch.from_numpy(batch.lengths).to(self.lm.device)
+        carried = self.carried
+        if carried is None or not batch.continues:
+            carried = self.objective.begin(len(ids))
+        key = randomness.key(self.settings.seed, step)
+        loss, carried = self.objective.loss(ids, lengths, carried, key)
         rate = self.schedule.rate(step)
         set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
@@ -98,29 +92,14 @@ class PlainSteps:
         if math.isfinite(done.loss) and math.isfinite(done.norm):
             self.optimizer.step()
             self.lm.forget()
-            self.carried = Carried.after(carry, hmm, kept)
+            self.carried = {name: tensor.detach() for name, tensor in carried.items()}
         return done
 
     def tensors(self) -> dict[str, Tensor]:
-        carried = None if self.carried is None else self.carried.fields()
-        return saved_tensors(self.lm, self.optimizer, carried)
+        return saved_tensors(self.lm, self.optimizer, self.carried)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        carried = restore_tensors(self.lm, self.optimizer, tensors)
-        self.carried = None if carried is None else Carried(**carried)
-
-
-def draw_mask(lm: HMMLM, settings: TrainingSettings, key: Tensor) -> Tensor | None:
-    """The states that survive dropout in the step with this key; the same on every device."""
-    if settings.state_dropout == 0:
-        return None
-    return lm.params.support.draw_kept(settings.state_dropout, key).to(lm.device)
-
-
-def loss_of(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
-    """Nats per token of a window, and the state after it."""
-    log_prob, carry = hmm.advance(window, carry)
-    return -log_prob.sum() / window.lengths.sum(), carry
+        self.carried = restore_tensors(self.lm, self.optimizer, tensors)
 
 
 def clip(lm: Trainable, optimizer: torch.optim.Optimizer, settings: TrainingSettings) -> Tensor:
@@ -160,7 +139,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float | Tensor) -> None:
 
 
 def saved_tensors(
-    lm: Trainable, optimizer: torch.optim.Optimizer, carried: dict[str, Tensor] | None
+    lm: Trainable, optimizer: torch.optim.Optimizer, carried: State | None
 ) -> dict[str, Tensor]:
     tensors = {f"model.{k}": v for k, v in lm.params.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -171,7 +150,7 @@ def saved_tensors(
 
 def restore_tensors(
     lm: Trainable, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> dict[str, Tensor] | None:
+) -> State | None:
     """Put model and optimiser back; what was carried comes back."""
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
     for name, tensor in tensors.items():

@@ -1,0 +1,113 @@
+"""What a training step minimises: nats per token of a window, given what the windows before left.
+
+The carried state is a dictionary of tensors with the rows of the batch first, so that a captured
+graph can keep it in place and a checkpoint can save it, whatever the model is. Everything random is
+a function of `key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bighmm.baselines.neural import NeuralLM
+from bighmm.infer.inputs import trusted
+from bighmm.learn.carried import Carried
+from bighmm.lm import HMMLM
+from bighmm.recipe import TrainingSettings
+
+State = dict[str, Tensor]
+Trainable = HMMLM | NeuralLM
+
+
+class Objective(Protocol):
+    def begin(self, rows: int) -> State:
+        """What is carried into the first window of a text."""
+        ...
+
+    def loss(
+        self, ids: Tensor, lengths: Tensor, carried: State, key: Tensor
+    ) -> tuple[Tensor, State]:
+        """Nats per token of ids (B, T) of these lengths (B,), and what is carried on."""
+        ...
+
+    def precision(self) -> AbstractContextManager[None]:
+        """In which the products of a step are done, forward and backward."""
+        ...
+
+
+def make_objective(lm: Trainable, settings: TrainingSettings) -> Objective:
+    return NeuralObjective(lm) if isinstance(lm, NeuralLM) else HMMObjective(lm, settings)
+
+
+class HMMObjective:
+    def __init__(self, lm: HMMLM, settings: TrainingSettings) -> None:
+        self.lm, self.dropout = lm, settings.state_dropout
+        support = lm.params.support
+        kept = self._draw_mask(torch.tensor(0))
+        self.alive = support.alive if kept is None else support.restrict(kept.cpu()).alive
+
+    def begin(self, rows: int) -> State:
+        device = self.lm.device
+        return Carried(
+            torch.zeros(rows, dtype=torch.long, device=device),
+            torch.full((rows, self.alive), -1, device=device),
+            torch.full((rows, self.alive), -torch.inf, device=device),
+            torch.ones(rows, dtype=torch.bool, device=device),
+        ).fields()
+
+    def loss(
+        self, ids: Tensor, lengths: Tensor, carried: State, key: Tensor
+    ) -> tuple[Tensor, State]:
+        kept = self._draw_mask(key)
+        hmm = self.lm.params(kept)
+        carry = Carried(**carried).onto(hmm, kept, self.lm.params.support.num_states)
+        window = trusted(hmm, ids, lengths)
+        log_prob, carry = hmm.advance(window, carry)
+        return -log_prob.sum() / window.lengths.sum(), Carried.after(carry, hmm, kept).fields()
+
+    def precision(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _draw_mask(self, key: Tensor) -> Tensor | None:
+        """The states that survive dropout in a step; the same on every device."""
+        if self.dropout == 0:
+            return None
+        return self.lm.params.support.draw_kept(self.dropout, key).to(self.lm.device)
+
+
+class NeuralObjective:
+    """Cross-entropy; carried are the network's state, and the last words as "last"."""
+
+    def __init__(self, lm: NeuralLM) -> None:
+        self.lm = lm
+
+    def begin(self, rows: int) -> State:
+        last = torch.full((rows,), self.lm.end, device=self.lm.device)
+        return {**self.lm.params.begin(rows, self.lm.end), "last": last}
+
+    def loss(
+        self, ids: Tensor, lengths: Tensor, carried: State, key: Tensor
+    ) -> tuple[Tensor, State]:
+        state = {name: tensor for name, tensor in carried.items() if name != "last"}
+        previous = torch.cat([carried["last"].unsqueeze(1), ids[:, :-1]], dim=1)
+        logits, state = self.lm.params(previous, state, key.to(ids.device))
+        each = functional.cross_entropy(logits.flatten(0, 1), ids.flatten(), reduction="none")
+        inside = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
+        loss = (each * inside.flatten()).sum() / inside.sum()
+        return loss, {**state, "last": ids[:, -1]}
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """TensorFloat-32 on a GPU: the softmax is normalised whatever the logits' precision."""
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            yield
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
