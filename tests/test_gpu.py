@@ -82,6 +82,30 @@ def test_same_training_on_cpu_and_gpu(text, tmp_path, support, dropout, capture)
         assert a == pytest.approx(b, rel=1e-2)
 
 
+OTHER_KINDS = {
+    "scalar, blocked": ModelSettings(states=64, blocks=8, parameters="scalar"),
+    "scalar, dense": ModelSettings(states=20, support="dense", parameters="scalar"),
+    "free": ModelSettings(states=64, support="free", alive=8),
+    "feed-forward": ModelSettings(family="feed-forward"),
+    "lstm": ModelSettings(family="lstm"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_other_models_train_as_on_a_cpu(text, tmp_path, kind):
+    wanted = Recipe(
+        corpus=CorpusSettings(data=str(text)),
+        model=OTHER_KINDS[kind],
+        training=TrainingSettings(epochs=1, batch=4, window=16, lr=0.003, operands="bfloat16"),
+    )
+    _, _, on_cpu = train(wanted, tmp_path / "cpu", "cpu")
+    lm, corpus, on_gpu = train(wanted, tmp_path / "gpu", "cuda")
+    assert len(on_cpu) == len(on_gpu) == STEPS
+    for a, b in zip(on_cpu, on_gpu, strict=True):
+        assert a == pytest.approx(b, rel=1e-2)
+    assert deviation_from_one(lm.predictor(), corpus.split("test"), 16) < 1e-3
+
+
 @pytest.mark.parametrize("support, dropout", [("blocked", 0.5), ("dense", 0.0)])
 def test_trained_model_is_normalised_and_the_same_on_both(text, tmp_path, support, dropout):
     lm, corpus, _ = train(recipe(text, support, state_dropout=dropout), tmp_path / "run", "cuda")

@@ -163,3 +163,14 @@ def test_wrong_options(wrong, text):
 def test_ids_outside_the_vocabulary(lm):
     with pytest.raises(ValueError, match="not in the vocabulary"):
         lm.predictor().log_prob(torch.tensor([[10_000]]))
+
+
+def test_dropout_is_a_function_of_the_key(lm):
+    x, key = torch.ones(40, 50), torch.tensor(7)
+    dropped = lm.params.drop(x, key, 0)
+    assert torch.equal(dropped, lm.params.drop(x, key, 0))
+    for other in (lm.params.drop(x, key, 1), lm.params.drop(x, key + 1, 0)):
+        assert 0.3 < float(((dropped == 0) == (other == 0)).float().mean()) < 0.9
+    assert 0.25 < float((dropped == 0).float().mean()) < 0.35
+    torch.testing.assert_close(dropped.max(), torch.tensor(1 / 0.7))
+    assert torch.equal(lm.params.drop(x, None, 0), x)
