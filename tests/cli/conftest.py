@@ -1,9 +1,6 @@
-"""A tiny model, trained once, and the command line called in this process."""
+"""A tiny model, trained once."""
 
-import io
-import json
 import random
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,36 +55,3 @@ def trained(text, tmp_path_factory):
         patch.setenv("BIGHMM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         main(["train", "--data", str(text), *SMALL, "--out", str(run)])
     return run
-
-
-@pytest.fixture
-def bighmm(capsys, monkeypatch):
-    """bighmm(arguments, stdin) gives the status, standard output and standard error."""
-
-    def bighmm(*arguments: object, stdin: bytes = b"") -> SimpleNamespace:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        capsys.readouterr()
-        status = 0
-        try:
-            main([str(word) for word in arguments])
-        except SystemExit as end:
-            status = 0 if end.code is None else end.code
-        captured = capsys.readouterr()
-        return SimpleNamespace(status=status, out=captured.out, err=captured.err)
-
-    return bighmm
-
-
-@pytest.fixture
-def ask(bighmm):
-    """The one JSON object that a command prints with --json."""
-
-    def ask(*arguments: object, stdin: bytes = b"") -> dict:
-        done = bighmm(*arguments, "--json", stdin=stdin)
-        assert done.status == 0, done.err
-        assert done.out.endswith("\n") and done.out.count("\n") == 1
-        found = json.loads(done.out, parse_constant=lambda name: pytest.fail(name))
-        assert isinstance(found, dict)
-        return found
-
-    return ask
