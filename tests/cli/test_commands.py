@@ -186,6 +186,8 @@ def test_eval(bighmm, ask, trained, text, lm):
     found = ask("eval", trained)
     assert found == result["test"] and "largest_deviation_from_one" not in found
     assert ask("eval", trained, "--split", "valid") == result["valid"]
+    assert ask("eval", trained, "--operands", "float32") == result["test"]
+    assert ask("eval", trained, "--operands", "bfloat16")["perplexity"] != found["perplexity"]
     train = ask("eval", trained, "--split", "train")
     assert train["tokens"] == len(corpus.split("train"))
     carried = ask("eval", trained, "--carry")
