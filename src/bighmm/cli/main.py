@@ -15,6 +15,7 @@ COMMANDS = {
     "tag": ("bighmm.cli.questions", "the most likely states of a text, and what they stand for"),
     "cluster": ("bighmm.cli.corpora", "Brown clusters of a corpus"),
     "data": ("bighmm.cli.corpora", "what is known about a corpus"),
+    "reproduce": ("bighmm.cli.reproduce", "a paper's tables with our figures beside them"),
 }
 
 
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _usage() -> str:
     lines = ["usage: bighmm COMMAND [options]", "", "commands:"]
-    lines += [f"  {name:8} {what}" for name, (_, what) in COMMANDS.items()]
+    lines += [f"  {name:10} {what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join([*lines, "", "bighmm COMMAND --help tells the options of one."])
 
 

@@ -1,0 +1,75 @@
+"""What is kept of a finished run: its recipe, its curve, what it reached, and where."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bighmm.files import read_json
+
+
+def record_of(run: Path) -> dict[str, Any]:
+    """The content of a result file for the run in this folder.
+
+    Paths of this machine are cut down to the names of what they lead to.
+    """
+    result = read_json(run / "result.json")
+    del result["run"], result["samples"]
+    result["training_device"] = result.pop("device")
+    for section, key in (("corpus", "data"), ("corpus", "tokenizer"), ("model", "paths")):
+        settings = result["recipe"][section]
+        if settings.get(key):
+            settings[key] = Path(settings[key]).name
+    return {**result, "valid_curve": _valid_curve(run), **surroundings()}
+
+
+def surroundings() -> dict[str, Any]:
+    """Where and with what a figure was measured."""
+    return {
+        "commit": commit(),
+        "device": device_name(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    """The commit of the code that was measured, with a mark if it was changed since."""
+    if given := os.environ.get("BIGHMM_COMMIT"):  # where there is a copy without its history
+        return given
+    here = Path(__file__).resolve()
+    try:
+        # An installed copy may lie inside the repository of something else.
+        _git("ls-files", "--error-unmatch", here.name, folder=here.parent)
+        describe = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+        return _git(*describe, folder=here.parent)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def device_name() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{os.cpu_count()} CPU cores, {platform.machine()}"
+
+
+def _valid_curve(run: Path) -> list[list[float]]:
+    """[step, validation perplexity] of every check; a model that is only counted has none."""
+    path = run / "log.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    entries = map(json.loads, lines)
+    return [[entry["step"], entry["perplexity"]] for entry in entries if entry["kind"] == "check"]
+
+
+def _git(*arguments: str, folder: Path) -> str:
+    found = subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return found.stdout.strip()

@@ -1,0 +1,119 @@
+"""Tables for people, for programs and for documents."""
+
+import json
+
+import pytest
+
+from bighmm.reproduce.results import EVAL_BATCH
+
+
+def test_nothing_measured(rows):
+    found = rows("small")
+    assert [row["table"] for row in found] == ["table1"] * 4 + ["figure2"]
+    assert found[0] == {
+        "table": "table1",
+        "row": "3-gram",
+        "corpus": "words",
+        "recipe": "count",
+        "paper": {"params": 2e6, "test": 30.5},
+        "ours": None,
+        "results": [],
+    }
+    assert found[1]["recipe"] is None and found[4]["paper"] == {"train": 38}
+
+
+def test_one_run(rows, measured, root):
+    measured("hmm-words", "hmm", 40.5, train={"perplexity": 33.0})
+    measured("hmm-words-2", "hmm", 99.0)  # not a name of a run
+    batches = [{"recipe": "hmm", "ms": 1.5}, {"recipe": "count", "ms": 2.5}]
+    (root / "results" / "small" / EVAL_BATCH).write_text(json.dumps(batches))
+    row = rows("small/figure2")[0]
+    assert row["results"] == ["results/small/hmm-words.json"]
+    assert row["ours"] == {
+        "params": 1_234_567,
+        "valid": 40.5,
+        "test": 39.5,
+        "runs": 1,
+        "seconds": 12.5,
+        "train": 33.0,
+        "eval_ms": 1.5,
+    }
+
+
+def test_several_runs(rows, measured):
+    for name, valid in (("hmm-words", 40.0), ("hmm-words-seed2", 43.0), ("hmm-words-seed10", 46.0)):
+        measured(name, "hmm", valid)
+    row = rows("small", "--only", "hm")[0]
+    assert [path.split("/")[-1] for path in row["results"]] == [
+        "hmm-words.json",
+        "hmm-words-seed2.json",
+        "hmm-words-seed10.json",
+    ]
+    assert row["ours"]["valid"] == pytest.approx(43.0) and row["ours"]["runs"] == 3
+    assert row["ours"]["spread"] == {"valid": [40.0, 46.0], "test": [39.0, 45.0]}
+
+
+def test_the_corpus_is_not_said_twice(rows, measured):
+    measured("hmm-other", "hmm-other", 40.0)
+    assert rows("small/table1")[3]["ours"]["valid"] == 40.0
+
+
+def test_results_of_another_folder(rows, measured, root, tmp_path):
+    measured("hmm-words", "hmm", 40.0)
+    assert rows("small", "--results", tmp_path / "mine")[2]["ours"] is None
+    (root / "results").rename(tmp_path / "mine")
+    row = rows("small", "--results", tmp_path / "mine")[2]
+    assert row["ours"]["valid"] == 40.0 and row["results"] == ["../mine/small/hmm-words.json"]
+
+
+def test_for_people(reproduce, measured):
+    measured("hmm-words", "hmm", 40.0)
+    measured("hmm-words-seed2", "hmm", 43.0)
+    done = reproduce("small")
+    assert done.status == 0 and done.err == ""
+    assert "Table 1: perplexity\n" in done.out and "Figure 2: perplexity by states\n" in done.out
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["3-gram", "words", "2M", "–", "–", "–", "30.5", "–", "–", "–"] in lines
+    assert ["Cited", "(cited)", "words", "–", "–", "12", "–", "11.0", "–", "–", "–"] in lines
+    spread = ["40.0", "41.5", "(40.0–43.0)", "–", "40.5", "(39.0–42.0)", "2", "12"]
+    assert ["HMM", "2^4", "words", "–", "1.2M", *spread] in lines
+    one = reproduce("small/figure2")
+    assert "Figure 2" in one.out and "Table 1" not in one.out and "corpus" not in one.out
+
+
+TABLE = """\
+**Figure 2: perplexity by states**
+
+| model | train, paper | train, ours | runs | seconds |
+| --- | ---: | ---: | ---: | ---: |
+| HMM 2^4 | 38 | 33.0 | 1 | 12 |
+"""
+
+
+def test_markdown(reproduce, measured):
+    measured("hmm-words", "hmm", 40.0, train={"perplexity": 33.0})
+    assert reproduce("small/figure2", "--markdown").out == TABLE
+    both = reproduce("small", "--markdown").out
+    assert both.startswith("**Table 1: perplexity**\n") and both.endswith("|\n\n" + TABLE)
+    assert "\n| model | corpus | params, paper |" in both
+
+
+def test_write_docs(reproduce, refused, measured, tmp_path):
+    measured("hmm-words", "hmm", 40.0, train={"perplexity": 33.0})
+    path = tmp_path / "docs.md"
+    flags = ("--write-docs", path)
+    assert "there is no document" in refused("small/figure2", *flags)
+    path.write_text("# Text\n<!-- begin small/figure2 -->\nold\n")
+    said = refused("small/figure2", *flags)
+    assert "docs.md lacks the mark <!-- end small/figure2 --> of small/figure2" in said
+    path.write_text(
+        "# Text\n<!-- begin small/figure2 -->\nold\n<!-- end small/figure2 -->\nafter\n"
+    )
+    for _ in range(2):  # what was written can be replaced again
+        done = reproduce("small/figure2", *flags)
+        assert done.status == 0 and "wrote" in done.err and "Figure 2" in done.out
+        begin, end = "<!-- begin small/figure2 -->\n", "<!-- end small/figure2 -->\nafter\n"
+        assert path.read_text() == f"# Text\n{begin}{TABLE}{end}"
+    before = path.read_text()
+    assert "lacks the mark <!-- begin small/table1 -->" in refused("small", *flags)
+    assert path.read_text() == before

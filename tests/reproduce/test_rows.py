@@ -1,0 +1,110 @@
+"""rows.toml: what is wrong with it, and the one of this repository."""
+
+from pathlib import Path
+
+import pytest
+
+from bighmm.recipe import read_recipe
+from bighmm.reproduce.results import EVAL_BATCH, read_results, result_files
+from bighmm.reproduce.rows import papers_in, read_paper
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_papers_and_tables(bighmm, ask, reproduce, root):
+    done = reproduce()
+    assert done.status == 0 and done.out.splitlines() == [
+        "small: Nobody 1999, Small Models",
+        "  small/table1: perplexity",
+        "  small/figure2: perplexity by states",
+    ]
+    found = ask("reproduce", "--root", root)["papers"]
+    assert [paper["paper"] for paper in found] == ["small"]
+    assert found[0]["tables"][0] == {"table": "table1", "title": "perplexity"}
+
+
+def test_outside_a_checkout(refused, root):
+    (root / "recipes" / "small" / "rows.toml").unlink()
+    for what in ((), ("small",)):
+        assert "run this in a checkout of bighmm, or give the checkout as --root" in refused(*what)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["big"], "there is no paper 'big'; choose from small"),
+        (["small/table9"], "small has no table 'table9'; choose from table1, figure2"),
+        (["small", "--only", "lstm"], "no recipe of these tables has 'lstm' in its name"),
+        (["small", "--json", "--markdown"], "--json and --markdown exclude each other"),
+        (["small", "--only", "hmm", "--plots", "p"], "leave out --only"),
+        (["small", "--jobs", "0"], "jobs must be at least 1, not 0"),
+        (
+            ["small", "--run", "--seeds", "1,x"],
+            "--seeds takes whole numbers as in 1,2,3, not '1,x'",
+        ),
+        (["--run"], "name a paper first"),
+    ],
+)
+def test_wrong_arguments(refused, arguments, said):
+    assert said in refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("title = ", "titel = ", "has an unknown field 'titel'; known are title, curves, tables"),
+        ('title = "Nobody 1999, Small Models"', "", "rows.toml lacks its title"),
+        ('curves = ["table1"]', 'curves = ["table7"]', "names 'table7', which is no table of it"),
+        ('name = "figure2"', 'name = "table1"', "has two tables 'table1'"),
+        ('name = "figure2"', 'name = "a/b"', "is not made of letters, digits and dashes"),
+        ('name = "figure2"', "name = 2", "table 2: name = 2 is not of the kind"),
+        ('corpus = "words", paper', "paper", "table 'table1', row 'Cited' lacks its corpus"),
+        ("valid = 12,", "vaild = 12,", "row 'Cited', paper has an unknown field 'vaild'"),
+        ("valid = 12,", 'valid = "12",', "valid = '12' is not of the kind that belongs there"),
+        (", paper = { valid = 12, test = 11.0 }", "", "neither a recipe nor a figure of the paper"),
+        ('recipe = "count"', 'recipe = "kount"', "the row '3-gram' has the recipe 'kount'"),
+        ("x = 16, ", "", "every row of a table with an axis needs its x"),
+        ('rows = [\n  { row = "HMM', 'rows = [\n  5, { row = "HMM', "a row must be a section"),
+        ("title", "title title", "rows.toml cannot be read: "),
+    ],
+)
+def test_wrong_rows(refused, root, old, new, said):
+    path = root / "recipes" / "small" / "rows.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    assert said in refused("small")
+
+
+def test_damaged_results(refused, measured, root):
+    measured("hmm-words", "hmm", 40.0)
+    path = root / "results" / "small" / "hmm-words.json"
+    path.write_text("{}")
+    assert "hmm-words.json does not hold the result of a run: it has no" in refused("small")
+    path.write_text("{")
+    assert "hmm-words.json is damaged" in refused("small")
+    path.unlink()
+    measured("hmm-words", "hmm", 40.0)
+    for content in ('{"recipe": "hmm"}', '[{"recipe": "hmm"}]'):
+        (root / "results" / "small" / EVAL_BATCH).write_text(content)
+        assert 'is not a list of objects with "recipe" and "ms"' in refused("small")
+
+
+@pytest.mark.parametrize("name", papers_in(ROOT))
+def test_this_repository(name):
+    """Its rows and recipes can be read, and no result is forgotten."""
+    paper = read_paper(ROOT, name)
+    found = set()
+    for row in paper.rows:
+        if row.recipe is not None:
+            read_recipe(paper.recipe_file(row))
+            read_results(paper, row)
+            found |= set(result_files(paper, row).values())
+    assert set(paper.results.glob("*.json")) - {paper.results / EVAL_BATCH} == found
+
+
+def test_tables_of_this_repository_have_their_place_in_the_docs():
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    for name in papers_in(ROOT):
+        for table in read_paper(ROOT, name).tables:
+            assert f"<!-- begin {name}/{table.name} -->" in text
