@@ -138,4 +138,4 @@ class GraphSteps:
 
     def _carry(self, state: State) -> None:
         for name, tensor in state.items():
-            self.carried[name].copy_(tensor)
+            self.carried[name].copy_(tensor.detach())
