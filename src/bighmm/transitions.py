@@ -24,6 +24,11 @@ class Transitions(Protocol):
     def num_states(self) -> int: ...
 
     @property
+    def rounded(self) -> bool:
+        """Whether kernels that multiply bfloat16 numbers may be used."""
+        ...
+
+    @property
     def operands(self) -> tuple[Tensor, ...]:
         """The tensors that the logits s are made of."""
         ...
@@ -53,6 +58,7 @@ class Table:
     """Transition logits as they are: s (Z, Z)."""
 
     table: Tensor
+    rounded: bool = False  # kernels may round the probabilities to bfloat16 and divide by their sum
 
     @property
     def num_states(self) -> int:
@@ -80,7 +86,7 @@ class Table:
         grads[0][rows] += grad
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Table:
-        return Table(self.table.to(device, dtype))
+        return Table(self.table.to(device, dtype), self.rounded)
 
 
 @dataclass(frozen=True, eq=False)

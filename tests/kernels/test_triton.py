@@ -17,7 +17,7 @@ from bighmm.kernels.row_norm import row_norm
 from bighmm.params.emissions import factored_emission
 from bighmm.randomness import key
 from bighmm.support import Blocked, Dense, _draw_kept
-from bighmm.transitions import Factored
+from bighmm.transitions import Factored, Table
 from models import ragged
 
 pytest.importorskip("triton")
@@ -185,9 +185,27 @@ def dense_case(states, vocabulary, width, scale=1.0):
     return operands, make
 
 
+def with_tables(make, tables):
+    """A dense model whose transitions or emissions are tables, made of the same operands."""
+
+    def made(operands, impl):
+        hmm = make(operands, impl)
+        transitions, emissions = hmm.transitions, hmm.emissions
+        if "moves" in tables:
+            leaving, entering = transitions.operands
+            transitions = Table(leaving @ entering.T, rounded=transitions.rounded)
+        if "words" in tables:
+            emissions = hmm.emission
+        return HMM(hmm.start, transitions, emissions, hmm.support, 0)
+
+    return made
+
+
+@pytest.mark.parametrize("tables", ["", "moves", "words", "moves and words"])
 @pytest.mark.parametrize("states, vocabulary, width", [(1, 3, 2), (5, 9, 4), (33, 20, 16)])
-def test_dense_likelihood(states, vocabulary, width):
+def test_dense_likelihood(states, vocabulary, width, tables):
     operands, make = dense_case(states, vocabulary, width)
+    make = with_tables(make, tables)
     twins = exact(*operands)
     tokens, lengths = ragged(vocabulary, [7, 1, 0, 4], seed=1)
     tokens[0, 2] = 0

@@ -2,22 +2,23 @@
 
 Products are in bfloat16 with float32 sums, one per time step and direction, both directions at the
 same time; the expected moves of all positions are one large product at the end. The transition
-matrix is kept during a pass.
+matrix is kept during a pass. Transitions and emissions may each be a table or factored: `Moves` and
+`Words` make what the sweeps need of either, and turn expected counts into its gradients.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.emissions import FactoredEmission
+from bighmm.emissions import Emissions, FactoredEmission
 from bighmm.infer.inputs import Carry, Sequences
 from bighmm.kernels import beside, operand, product, rejoin
 from bighmm.support import Dense
-from bighmm.transitions import Factored
+from bighmm.transitions import Factored, Transitions
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -26,12 +27,10 @@ SMALLEST_PROB = 1e-30  # of a word, relative to its likeliest state; below, mass
 
 
 def fits(hmm: HMM) -> bool:
-    """Whether the kernels can do this model: dense, of rounded vectors."""
+    """Whether the kernels can do this model: dense, and made for products of bfloat16 numbers."""
     return (
         isinstance(hmm.support, Dense)
-        and isinstance(hmm.transitions, Factored)
         and hmm.transitions.rounded
-        and isinstance(hmm.emissions, FactoredEmission)
         and hmm.start.dtype == torch.float32
         and hmm.num_states <= 2**15
     )
@@ -47,12 +46,120 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry] |
     if time == 0 or batch == 0:
         return hmm.start.new_zeros(batch), carry
     log_prob, log_alpha, relative = _DenseLogSum.apply(
-        window, carry, hmm.start, *hmm.emissions.operands, *hmm.transitions.operands
+        window,
+        carry,
+        _moves_of(hmm.transitions),
+        _words_of(hmm.emissions),
+        hmm.start,
+        *hmm.transitions.operands,
+        *hmm.emissions.operands,
     )
     capturing = log_prob.is_cuda and torch.cuda.is_current_stream_capturing()
     if not capturing and float(relative.min()) < SMALLEST_PROB:
         return None
     return log_prob, carry.then(hmm, window, log_alpha)
+
+
+class Moves(Protocol):
+    """Transitions during one pass."""
+
+    def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
+        """p(j | i) (Z, Z) as the sweeps multiply it, and its row sums (Z,) float32."""
+        ...
+
+    def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
+        """Of the operands; (leftᵀ · entered) ∘ matrix are the expected moves, for N × Z factors."""
+        ...
+
+
+class Words(Protocol):
+    """Emissions during one pass over the words `ids` (N,)."""
+
+    def logits(self, wanted: bool, ids: Tensor, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, Z), a shift (N,) and a norm (Z,): log p(x | z) = logits + shift − norm."""
+        ...
+
+    def gradients(self, used: Tensor, in_all: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        """Of the operands, from the weighted p(z_t | x) (N, Z), its sums over N and over Z."""
+        ...
+
+
+def _moves_of(transitions: Transitions) -> Moves:
+    return FactoredMoves() if isinstance(transitions, Factored) else TableMoves()
+
+
+def _words_of(emissions: Emissions) -> Words:
+    return FactoredWords() if isinstance(emissions, FactoredEmission) else TableWords()
+
+
+class FactoredMoves:
+    def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
+        from bighmm.kernels import dense_chain_triton, row_norm_triton
+
+        self.leaving, self.entering = map(operand, operands)
+        self.norm, self.mean = row_norm_triton.forward(self.leaving, self.entering, None, wanted)
+        return dense_chain_triton.make_matrix(self.leaving, self.entering, self.norm)
+
+    def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
+        from bighmm.kernels import dense_chain_triton, row_norm_triton
+
+        assert self.mean is not None, "the pass was asked for gradients"
+        counts = left.T @ entered
+        of_norm = -dense_chain_triton.weigh_matrix(counts, matrix)
+        of_entering, _ = row_norm_triton.backward(
+            self.leaving, self.entering, None, self.norm, of_norm
+        )
+        of_entering += product(counts.T, self.leaving)
+        of_leaving = product(counts, self.entering) + of_norm.unsqueeze(1) * self.mean
+        return of_leaving, of_entering
+
+
+class TableMoves:
+    def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
+        self.probs = operand(operands[0].softmax(1))
+        return self.probs, self.probs.sum(1, dtype=torch.float32)
+
+    def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
+        moves = product(left.T, entered) * matrix
+        return (torch.addcmul(moves, -moves.sum(1, keepdim=True), matrix.float()),)
+
+
+class FactoredWords:
+    def logits(self, wanted: bool, ids: Tensor, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        from bighmm.kernels import row_norm_triton
+
+        emit, words, self.bias = operands
+        self.ids, self.emit, self.words = ids, operand(emit), operand(words)
+        self.norm, self.mean = row_norm_triton.forward(self.emit, self.words, self.bias, wanted)
+        self.at = self.words.index_select(0, ids)
+        return product(self.at, self.emit.T), self.bias.index_select(0, ids), self.norm
+
+    def gradients(self, used: Tensor, in_all: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        from bighmm.kernels import row_norm_triton
+
+        assert self.mean is not None, "the pass was asked for gradients"
+        of_words, of_bias = row_norm_triton.backward(
+            self.emit, self.words, self.bias, self.norm, -in_all
+        )
+        of_words.index_add_(0, self.ids, product(used, self.emit))
+        of_bias.index_add_(0, self.ids, weights)
+        of_emit = product(used.T, self.at) - in_all.unsqueeze(1) * self.mean
+        return of_emit, of_words, of_bias
+
+
+class TableWords:
+    def logits(self, wanted: bool, ids: Tensor, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (table,) = operands
+        self.ids, self.shape = ids, table.shape
+        return (
+            table.index_select(0, ids),
+            table.new_zeros(len(ids)),
+            table.new_zeros(table.shape[1]),
+        )
+
+    def gradients(self, used: Tensor, in_all: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        of_table = torch.zeros(self.shape, device=used.device)
+        return (of_table.index_add_(0, self.ids, used.float()),)
 
 
 class _DenseLogSum(torch.autograd.Function):
@@ -61,34 +168,27 @@ class _DenseLogSum(torch.autograd.Function):
         ctx: Any,
         window: Sequences,
         carry: Carry,
+        moves: Moves,
+        words: Words,
         start: Tensor,
-        emit: Tensor,
-        words: Tensor,
-        bias: Tensor,
-        leaving: Tensor,
-        entering: Tensor,
+        *operands: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         from bighmm.kernels import dense_chain_triton as kernels
-        from bighmm.kernels import row_norm_triton
 
         batch, time = window.ids.shape
         states = len(start)
         wanted = any(ctx.needs_input_grad)
-        emit, words, leaving, entering = map(operand, (emit, words, leaving, entering))
-        norm, mean = row_norm_triton.forward(leaving, entering, None, wanted)
-        word_norm, mean_word = row_norm_triton.forward(emit, words, bias, wanted)
-        matrix, sums = kernels.make_matrix(leaving, entering, norm)
+        own = 2 if isinstance(moves, FactoredMoves) else 1  # operands of the transitions
+        matrix, sums = moves.matrix(wanted, *operands[:own])
         ids = window.ids.T.reshape(-1)  # time first
-        at_words = words.index_select(0, ids)
-        logits = product(at_words, emit.T).view(time, batch, states)
-        shift = bias.index_select(0, ids).view(time, batch)
+        logits, shift, norm = words.logits(wanted, ids, *operands[own:])
+        logits, shift = logits.view(time, batch, states), shift.view(time, batch)
         fresh = window.fresh.T.contiguous()
         fresh[0] = carry.fresh
         steps = torch.arange(time, device=ids.device).unsqueeze(1)
         inside = steps < window.lengths
-
         moved = inside & ~fresh  # positions entered through a transition
-        fixed = (start.contiguous(), sums, word_norm)
+        fixed = (start.contiguous(), sums, norm)
         behind = None
         if wanted:  # the sweep back needs nothing of the sweep forward: both at the same time
             behind = _SweepBack(logits, moved, matrix.dtype)
@@ -112,11 +212,10 @@ class _DenseLogSum(torch.autograd.Function):
         log_alpha = (w[time].float() * sums / total[time].unsqueeze(1)).log()
         if behind is not None:
             rejoin(ids.device)
+            ctx.moves, ctx.words = moves, words
             ctx.save_for_backward(
-                emit, words, bias, leaving, entering, norm, mean, word_norm, mean_word,
-                matrix, sums, ids, at_words, shift, fresh, inside, moved, w, total, gained,
-                *behind.tensors(),
-            )  # fmt: skip
+                matrix, sums, shift, fresh, inside, moved, w, total, gained, *behind.tensors()
+            )
         ctx.mark_non_differentiable(log_alpha, relative)
         log_prob = gained.sum(0).masked_fill(~carry.possible, -torch.inf)
         return log_prob, log_alpha, relative
@@ -125,11 +224,9 @@ class _DenseLogSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Any, ...]:
         from bighmm.kernels import dense_chain_triton as kernels
-        from bighmm.kernels import row_norm_triton
 
         (
-            emit, words, bias, leaving, entering, norm, mean, word_norm, mean_word,
-            matrix, sums, ids, at_words, shift, fresh, inside, moved, w, total, gained,
+            matrix, sums, shift, fresh, inside, moved, w, total, gained,
             v, back, size, counts_after,
         ) = ctx.saved_tensors  # fmt: skip
         states = len(sums)
@@ -143,22 +240,12 @@ class _DenseLogSum(torch.autograd.Function):
             (weight, source),
             (moves, used),
         )
-        flat_moves, flat_used = moves.view(-1, states), used.view(-1, states)
-        expected = w[:-1].reshape(-1, states).T @ flat_moves
-        of_norm = -kernels.weigh_matrix(expected, matrix)
-        of_entering, _ = row_norm_triton.backward(leaving, entering, None, norm, of_norm)
-        of_entering += product(expected.T, leaving)
-        of_leaving = product(expected, entering) + of_norm.unsqueeze(1) * mean
-        del expected
-
-        both = torch.stack([inside, inside & fresh]).view(2, -1).to(flat_used.dtype)
-        in_all, of_start = product(both, flat_used)
-        of_word_norm = -in_all
-        of_words, of_bias = row_norm_triton.backward(emit, words, bias, word_norm, of_word_norm)
-        of_words.index_add_(0, ids, product(flat_used, emit))
-        of_bias.index_add_(0, ids, (weight * inside).view(-1))
-        of_emit = product(flat_used.T, at_words) + of_word_norm.unsqueeze(1) * mean_word
-        return None, None, of_start, of_emit, of_words, of_bias, of_leaving, of_entering
+        used = used.view(-1, states)
+        of_moves = ctx.moves.gradients(w[:-1].view(-1, states), moves.view(-1, states), matrix)
+        both = torch.stack([inside, inside & fresh]).view(2, -1).to(used.dtype)
+        in_all, of_start = product(both, used)
+        of_words = ctx.words.gradients(used, in_all, (weight * inside).view(-1))
+        return None, None, None, None, of_start, *of_moves, *of_words
 
 
 class _SweepBack:

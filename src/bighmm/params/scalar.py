@@ -46,9 +46,8 @@ class Scalar(Parameterisation):
 
     def _hmm(self, support: Support, start: Tensor, transition: Tensor, cells: Tensor) -> HMM:
         emission = normalise_cells(support, cells)
-        return HMM(
-            start.log_softmax(0), Table(transition), EmissionTable(emission), support, self.end
-        )
+        transitions = Table(transition, rounded=self.operands == "bfloat16")
+        return HMM(start.log_softmax(0), transitions, EmissionTable(emission), support, self.end)
 
     def _kept_cells(self, kept: Tensor) -> Tensor:
         if isinstance(self.support, Dense):
