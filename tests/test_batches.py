@@ -184,6 +184,17 @@ def test_order_follows_seed_and_epoch(kind):
     assert order(0, 1) != order(1, 0)
 
 
+def test_ordered_streams_are_the_text_as_it_was_written():
+    batches = batches_of("ordered", [7, 12, 4], batch=2)
+    tokens, _ = corpus([7, 12, 4])
+    for number in (0, 1):
+        read = [[], []]
+        for batch in epoch(batches, number):
+            for row, part in zip(read, rows(batch), strict=True):
+                row += part
+        assert read[0] + read[1] == tokens.tolist()
+
+
 def test_corpus_smaller_than_the_batch():
     found = epoch(batches_of("streams", [2, 1], batch=100))
     assert sorted(itertools.chain(*rows(found[0]))) == [1, 2, END] and len(found) == 1

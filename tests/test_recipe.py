@@ -109,7 +109,7 @@ def test_unknown_names_are_answered_with_a_suggestion():
         ("corpus", "lowercase", "yes", "bool | None"),
         ("training", "lr", "fast", "float"),
         ("training", "lr", False, "float"),
-        ("training", "batches", 3, r"streams \| sentences \| windows"),
+        ("training", "batches", 3, r"streams \| ordered \| sentences \| windows"),
         ("parameters", "entering", "network", r"embedding \| mlp"),
     ],
 )

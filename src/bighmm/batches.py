@@ -2,7 +2,8 @@
 
 Every kind is a pure function of (data, seed, step): `batch(step)` gives the same batch whenever it
 is asked, so the step number is all that has to be saved to continue a run. Documents (sentences,
-articles) are reshuffled every epoch.
+articles) are reshuffled every epoch, except in "ordered" streams: a model that carries something
+from one sentence to the next wants them as they were written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-BatchKind = Literal["streams", "sentences", "windows"]
+BatchKind = Literal["streams", "ordered", "sentences", "windows"]
 
 
 @dataclass(frozen=True)
@@ -50,22 +51,30 @@ def make_batches(
         raise ValueError(f"batch and window must be at least 1, not {batch} and {window}")
     if len(tokens) == 0:
         raise ValueError("the training split holds no tokens")
-    if kind == "streams":
-        return Streams(tokens, documents, batch, window, seed)
+    if kind in ("streams", "ordered"):
+        return Streams(tokens, documents, batch, window, seed, shuffled=kind == "streams")
     if kind == "sentences":
         return Sentences(tokens, end, batch, seed)
     if kind == "windows":
         return Windows(tokens, documents, batch, window, seed)
-    raise ValueError(f"there are no batches of kind {kind!r}; use streams, sentences or windows")
+    raise ValueError(
+        f"there are no batches of kind {kind!r}; use streams, ordered, sentences or windows"
+    )
 
 
 class Streams:
-    """The shuffled corpus cut into B contiguous streams, read in windows of T side by side."""
+    """The corpus cut into B contiguous streams, which are read in windows of T side by side."""
 
     def __init__(
-        self, tokens: np.ndarray, documents: np.ndarray, batch: int, window: int, seed: int
+        self,
+        tokens: np.ndarray,
+        documents: np.ndarray,
+        batch: int,
+        window: int,
+        seed: int,
+        shuffled: bool,
     ) -> None:
-        self.tokens, self.documents = tokens, documents
+        self.tokens, self.documents, self.shuffled = tokens, documents, shuffled
         self.rows, self.window, self.seed = min(batch, len(tokens)), window, seed
         self.shape = (self.rows, window)
         per_row = math.ceil(len(tokens) / self.rows)
@@ -80,7 +89,9 @@ class Streams:
 
     @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
     def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
+        stream = self.tokens
+        if self.shuffled:
+            stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
         bounds = np.linspace(0, len(stream), self.rows + 1).round().astype(np.int64)
         return stream, bounds
 

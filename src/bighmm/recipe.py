@@ -61,7 +61,8 @@ class TrainingSettings:
     epochs: float = 10.0
     """Passes over the training text."""
     batches: BatchKind = "streams"
-    """streams: windows in order with the state carried; sentences; windows: independent ones."""
+    """streams: shuffled text in windows with the state carried; ordered: the same as it was
+    written; sentences; windows: independent ones."""
     batch: int = 16
     """Rows of a batch."""
     window: int = 32
