@@ -293,16 +293,19 @@ class Free:
         """(Z, W) where each state stands in the table laid flat, padded with -1."""
         flat = self.table.reshape(-1)
         order = flat.argsort(stable=True)[int((flat < 0).sum()) :]
-        counts = torch.bincount(flat[order], minlength=self.num_states)
-        return torch.nn.utils.rnn.pad_sequence(
-            order.split(counts.tolist()), batch_first=True, padding_value=-1
-        )
+        states = flat[order]
+        counts = torch.bincount(states, minlength=self.num_states)
+        first = counts.cumsum(0) - counts
+        within = torch.arange(len(order), device=flat.device) - first[states]
+        cells = torch.full((self.num_states, int(counts.max())), -1, device=flat.device)
+        cells[states, within] = order
+        return cells
 
     def states(self, tokens: Tensor) -> Tensor:
         return self.table.index_select(0, tokens.reshape(-1)).view(*tokens.shape, self.alive)
 
     def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
-        ids = self.states(tokens).clamp(min=0)
+        ids = some_states(self, tokens)
         return table.index_select(0, ids.view(-1)).view(*ids.shape, *table.shape[1:])
 
     def emission_rows(self, emission: Tensor, states: Tensor) -> Tensor:
@@ -316,22 +319,36 @@ class Free:
 
     def draw_kept(self, rate: float, key: Tensor) -> Tensor:
         """Every token keeps at least one of its states, so a few more may survive."""
-        kept = torch.zeros(self.num_states, dtype=torch.bool, device=key.device)
-        kept[_draw_kept(1, self.num_states, rate, key)] = True
         table = self.table.to(key.device)
-        present = table >= 0
-        lost = ~(kept[table.clamp(min=0)] & present).any(1)
-        first = table[lost].amax(1)
-        kept[first[first >= 0]] = True
-        return torch.nonzero(kept).squeeze(1)
+        nowhere = self.num_states
+        kept = torch.zeros(self.num_states + 1, dtype=torch.bool, device=key.device)
+        kept.index_fill_(0, _draw_kept(1, self.num_states, rate, key), True)
+        lost = ~kept[table].any(1)  # -1 finds the last entry, which is no state
+        first = table.amax(1)
+        kept.index_fill_(0, torch.where(lost & (first >= 0), first, nowhere), True)
+        return torch.nonzero(kept[:nowhere]).squeeze(1)
 
     def restrict(self, kept: Tensor) -> Free:
         renumbered = torch.full((self.num_states + 1,), -1, device=kept.device)
         renumbered[kept] = torch.arange(len(kept), device=kept.device)
-        return Free(renumbered[self.table], len(kept))  # -1 finds the last entry, which is -1
+        part = Free(renumbered[self.table], len(kept))  # -1 finds the last entry, which is -1
+        part.__dict__["cells"] = self.cells.index_select(0, kept)  # they stand where they stood
+        return part
 
     def to(self, device: torch.device) -> Free:
+        if self.table.device == device:
+            return self
         return Free(self.table.to(device), self.num_states)
+
+
+def some_states(support: Support, tokens: Tensor) -> Tensor:
+    """`states`, but where there is none some state all the same.
+
+    It differs from place to place: a gradient that adds to one row from everywhere is slow.
+    """
+    ids = support.states(tokens)
+    others = torch.arange(support.alive, device=ids.device) % support.num_states
+    return torch.where(ids >= 0, ids, others)
 
 
 def _draw_kept(groups: int, size: int, rate: float, key: Tensor, impl: Impl = "auto") -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bighmm.kernels import Impl, kept
 from bighmm.kernels.row_norm import row_norm
-from bighmm.support import Support
+from bighmm.support import Support, some_states
 
 
 class Transitions(Protocol):
@@ -76,8 +76,7 @@ class Table:
         return self.table[rows] if isinstance(rows, slice) else self.table.index_select(0, rows)
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
-        rows = support.states(before).clamp(min=0)
-        columns = support.states(after).clamp(min=0)
+        rows, columns = some_states(support, before), some_states(support, after)
         cells = rows.unsqueeze(2) * self.num_states + columns.unsqueeze(1)
         logits = self.table.reshape(-1).index_select(0, cells.view(-1)).view(cells.shape)
         return logits.sub_(support.gather(self.norm, before).unsqueeze(2))

@@ -46,6 +46,7 @@ from bighmm.kernels import (  # noqa: E402
     blocked_chain_triton,
     blocked_emission_triton,
     carried_triton,
+    chain_triton,
     dense_chain_triton,
     dropout_mask_triton,
     gather_triton,
@@ -85,8 +86,9 @@ def blocked_chain(alive, width):
     norm, emitted = torch.zeros(states), torch.zeros(batch, time, alive)
     tiles = blocked_chain_triton.make_tiles(chain, *operands, norm, norm, emitted)
     for wanted in (False, True):
-        sweeps = blocked_chain_triton.sweep(chain, emitted[:, 0], tiles, wanted)
+        sweeps = chain_triton.sweep(lengths, emitted[:, 0], tiles, wanted)
     weight = torch.zeros(batch)
+    chain_triton.counts(lengths, tiles.logs, sweeps, weight)
     uses = blocked_chain_triton.marginals(chain, sweeps, weight, states)
     grads = (torch.zeros(states, width), torch.zeros(states, width))
     factors = (uses.left, uses.right)
@@ -142,6 +144,8 @@ def main():
     rounding_triton.to_bfloat16_values(torch.zeros(10))
     for size in (32, 1024):
         dropout_mask_triton.draw(4, size, size // 2, torch.zeros((), dtype=torch.long))
+    square = gather_triton.take_square(torch.zeros(200, 200), torch.arange(100))
+    gather_triton.spread_square(square, torch.arange(100), 200)
     print(f"compiled {sorted(used)}")
 
 

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tuple[Tensor, Carry]:
     """log p(window | what came before) (B,), differentiable, and the state after it.
 
-    impl: "loop" and "tree" are the two torch forms, "torch" is the first of them.
+    impl: as in `chain_log_sum`.
     """
     if use_triton(hmm.start, impl) and blocked_triton.fits(hmm):
         return blocked_triton.advance(hmm, window, carry)
     first, tiles, positions = _potentials(hmm, window, carry)
-    method: chain.Method = "tree" if impl == "tree" else "loop"
-    log_prob, log_alpha = chain.chain_log_sum(first, tiles, positions, method)
+    log_prob, log_alpha = chain.chain_log_sum(first, tiles, positions, impl)
     return log_prob, carry.then(hmm, window, log_alpha.detach())
 
 

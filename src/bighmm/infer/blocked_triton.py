@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bighmm.infer.chain_triton import at_the_end
 from bighmm.infer.inputs import Carry, Sequences
 from bighmm.kernels import operand
 from bighmm.support import Blocked
@@ -66,7 +67,7 @@ class _BlockedLogSum(torch.autograd.Function):
         entering: Tensor,
     ) -> tuple[Tensor, Tensor]:
         from bighmm.kernels import blocked_chain_triton as kernels
-        from bighmm.kernels import row_norm_triton
+        from bighmm.kernels import chain_triton, row_norm_triton
 
         leaving, entering = operand(leaving), operand(entering)
         mean = None
@@ -74,27 +75,23 @@ class _BlockedLogSum(torch.autograd.Function):
             norm, mean = row_norm_triton.forward(leaving, entering, None, with_mean=True)
         tiles = kernels.make_tiles(chain, leaving, entering, norm, start, emitted.contiguous())
         wanted = any(ctx.needs_input_grad)
-        forward, peaks, backward = kernels.sweep(chain, first.contiguous(), tiles, wanted)
-        end = chain.lengths.long().view(-1, 1)
-        at_end = forward.gather(1, end.unsqueeze(2).expand(-1, 1, first.shape[1])).squeeze(1)
-        earlier = peaks.sum(1) - peaks.gather(1, end).squeeze(1)
-        log_sum = at_end.logsumexp(1) + earlier
+        sweeps = chain_triton.sweep(chain.lengths, first.contiguous(), tiles, wanted)
+        log_sum, vector = at_the_end(sweeps, chain.lengths)
         if wanted:
             ctx.chain = chain
-            sweeps = (forward, peaks, backward)
             ctx.save_for_backward(leaving, entering, norm, mean, tiles.logs, *sweeps, log_sum)
-        ctx.mark_non_differentiable(at_end)
-        return log_sum, at_end
+        ctx.mark_non_differentiable(vector)
+        return log_sum, vector
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
         from bighmm.kernels import blocked_chain_triton as kernels
-        from bighmm.kernels import row_norm_triton
+        from bighmm.kernels import chain_triton, row_norm_triton
 
         leaving, entering, norm, mean, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        uses = kernels.marginals(ctx.chain, kernels.Sweeps(*swept), weight, len(leaving))
+        uses = kernels.marginals(ctx.chain, chain_triton.Sweeps(*swept), weight, len(leaving))
         of_norm: Tensor | None = uses.of_norm
         if mean is None:
             of_leaving = torch.zeros(leaving.shape, dtype=torch.float32, device=leaving.device)

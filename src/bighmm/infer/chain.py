@@ -12,26 +12,28 @@ P = S + 1 positions. `lengths` (B,) counts the positions of each row, at least 1
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.infer import tree
-from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-
-Method = Literal["loop", "tree"]
+from bighmm.infer import chain_triton, tree
+from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, scale_rows
+from bighmm.kernels import use_triton
 
 
 def chain_log_sum(
-    first: Tensor, tiles: Tensor, lengths: Tensor, method: Method = "loop"
+    first: Tensor, tiles: Tensor, lengths: Tensor, impl: str = "auto"
 ) -> tuple[Tensor, Tensor]:
     """log Z (B,) and log_alpha (B, K) at each row's last position, which has no gradient.
 
     first (B, K), tiles (B, S, K, K). The gradient of log Z is the expected counts.
+    impl: as in `kernels`, in float32; "loop" and "tree" are the two torch forms.
     """
-    return _ChainLogSum.apply(first, tiles, lengths, method)
+    if use_triton(first, impl) and first.dtype == torch.float32 and tiles.numel() > 0:
+        return chain_triton.chain_log_sum(first, tiles, lengths)
+    return _ChainLogSum.apply(first, tiles, lengths, impl == "tree")
 
 
 def sweep_forward(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,7 +43,7 @@ def sweep_forward(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor
     `gained` (B, P): the log-sum is log_alpha + the sum of `gained` up to there. Past the end of a
     row its last value is repeated, and nothing is gained.
     """
-    peaks, scaled = _scale_rows(tiles)
+    peaks, scaled = scale_rows(tiles)
     log_alpha = first
     result, gained = [first], [torch.zeros_like(first[:, :1])]
     for s in range(tiles.shape[1]):
@@ -60,7 +62,7 @@ def sweep_backward(tiles: Tensor, lengths: Tensor, last: Tensor) -> Tensor:
     up to a factor per position, which makes the largest entry 0 except at the last one.
     `last` (B, K) is its value at each row's last position (zero where the row ends there).
     """
-    peaks, scaled = _scale_rows(tiles)
+    peaks, scaled = scale_rows(tiles)
     log_beta = last
     result = [last]
     for s in reversed(range(tiles.shape[1])):
@@ -74,9 +76,9 @@ def sweep_backward(tiles: Tensor, lengths: Tensor, last: Tensor) -> Tensor:
 class _ChainLogSum(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, first: Tensor, tiles: Tensor, lengths: Tensor, method: Method
+        ctx: Any, first: Tensor, tiles: Tensor, lengths: Tensor, as_tree: bool
     ) -> tuple[Tensor, Tensor]:
-        if method == "tree":
+        if as_tree:
             log_alpha, log_beta = tree.both_sweeps(first, tiles, lengths)
             gained = torch.zeros_like(log_alpha[..., 0])
         else:
@@ -106,12 +108,6 @@ class _ChainLogSum(torch.autograd.Function):
         counts.mul_(weight.view(-1, 1, 1, 1))
         at_first = (joint[:, 0] - total[:, :1]).exp()
         return at_first * weight.unsqueeze(1), counts, None, None
-
-
-def _scale_rows(tiles: Tensor) -> tuple[Tensor, Tensor]:
-    """Row maxima (B, S, K), and the tiles in probability space with every row's maximum at 1."""
-    peaks = finite_or_zero(tiles.amax(-1))
-    return peaks, (tiles - peaks.unsqueeze(-1)).exp_()
 
 
 def _through_columns(log_alpha: Tensor, tile: Tensor, peaks: Tensor, scaled: Tensor) -> Tensor:

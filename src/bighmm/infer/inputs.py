@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.numerics import finite_or_zero
+from bighmm.kernels import at_once
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
 
-CHUNK_ELEMENTS = 2**24  # potentials alive at once: 64 MiB in float32
-ON_GPU = 32  # times as many there
+CHUNK_ELEMENTS = 2**24  # potentials alive at once: 64 MiB in float32, and more on a GPU
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def batches_by_length(lengths: Tensor, cost_per_position: int) -> list[Tensor]:
     first = 0
     while first < len(order):
         longest = max(1, int(lengths[order[first]]))
-        rows = max(1, _at_once(lengths.device) // (longest * cost_per_position))
+        rows = max(1, at_once(CHUNK_ELEMENTS, lengths.device) // (longest * cost_per_position))
         groups.append(order[first : first + rows])
         first += rows
     return groups
@@ -144,9 +144,5 @@ def windows(
     time: int, batch: int, cost_per_position: int, device: torch.device
 ) -> list[tuple[int, int]]:
     """Cut 0 … time into windows whose cost over `batch` rows stays within the same limit."""
-    step = max(1, _at_once(device) // (batch * cost_per_position))
+    step = max(1, at_once(CHUNK_ELEMENTS, device) // (batch * cost_per_position))
     return [(t, min(t + step, time)) for t in range(0, time, step)]
-
-
-def _at_once(device: torch.device) -> int:
-    return CHUNK_ELEMENTS * (ON_GPU if device.type == "cuda" else 1)

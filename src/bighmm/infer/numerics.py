@@ -13,3 +13,9 @@ SMALLEST_SUM = {torch.float32: 1e-28, torch.float64: 1e-280}
 def finite_or_zero(values: Tensor) -> Tensor:
     """-inf replaced by 0, for use as an offset."""
     return values.masked_fill(values == -torch.inf, 0.0)
+
+
+def scale_rows(tiles: Tensor) -> tuple[Tensor, Tensor]:
+    """Row maxima (..., K), and tiles (..., K, K) as probabilities with every row's maximum at 1."""
+    peaks = finite_or_zero(tiles.amax(-1))
+    return peaks, (tiles - peaks.unsqueeze(-1)).exp_()

@@ -32,6 +32,11 @@ def use_triton(tensor: Tensor, impl: str = "auto") -> bool:
     return possible and (impl == "triton" or tensor.is_cuda)
 
 
+def at_once(elements: int, device: torch.device) -> int:
+    """How many numbers a piece of work may hold, where a CPU's may hold `elements`."""
+    return elements * (32 if device.type == "cuda" else 1)
+
+
 def operand(x: Tensor) -> Tensor:
     """What a kernel multiplies: bfloat16 on a GPU; the interpreter cannot, and takes x as it is."""
     return x.bfloat16() if x.is_cuda else x

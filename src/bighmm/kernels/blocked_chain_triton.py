@@ -1,18 +1,13 @@
-"""Sums over the state paths of a blocked model, and their expected counts, as Triton kernels.
-
-What `infer.chain` does with potentials that torch has made, in five kernels:
+"""A blocked model's chain of potentials, and the gradients of what it is made of, in Triton.
 
     _describe   the blocks of the tokens, and where texts begin
     _tiles      log p(j, x_t | i) for the states i of the token before and j of the token at t
-    _sweeps     forward and backward vectors; one program per sequence and direction
     _marginals  expected uses of states, and the gradients that are sums of them
     _moves      expected moves times entering vectors: the gradient of the leaving vectors, and
                 the other way round
 
-Sums of exponentials are relative to their largest term, or are repeated so where they come near
-the smallest number, so that nothing is lost whatever the parameters are. Vectors are re-centred at
-every position: forward[t] is relative to the sum of peaks[s] over s < t. Shape letters are those
-of `hmm.py`; P = T + 1 positions, of which position 0 is the state that was carried in.
+The sums over paths between these are `chain_triton`'s. Shape letters are those of `hmm.py`;
+P = T + 1 positions, of which position 0 is the state that was carried in.
 """
 
 from __future__ import annotations
@@ -23,6 +18,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from bighmm.kernels.chain_triton import CHUNK, Sweeps, Tiles, chunk_of
 
 
 class Chain(NamedTuple):
@@ -65,18 +62,6 @@ def describe(
     return Chain(before, at, anew, counts)
 
 
-class Sweeps(NamedTuple):
-    forward: Tensor  # (B, P, K)
-    peaks: Tensor  # (B, P)
-    backward: Tensor | None  # (B, P, K), up to a factor per position
-
-
-class Tiles(NamedTuple):
-    logs: Tensor  # (B, T, K, K)
-    highest: Tensor  # (B, T, K) of each row
-    scaled: Tensor  # (B, T, K, K) exp(logs - highest); like `highest`, only where a chunk holds all
-
-
 def make_tiles(
     chain: Chain, leaving: Tensor, entering: Tensor, norm: Tensor, start: Tensor, emitted: Tensor
 ) -> Tiles:
@@ -84,7 +69,7 @@ def make_tiles(
     batch, time, alive = emitted.shape
     tiles = torch.empty(batch, time, alive, alive, dtype=torch.float32, device=emitted.device)
     highest = torch.empty_like(emitted)
-    chunk = _chunk(alive, 128)
+    chunk = chunk_of(alive, CHUNK)
     pieces = triton.cdiv(alive, chunk)
     scaled = torch.empty_like(tiles) if pieces == 1 else tiles
     _tiles[(batch * time, pieces, pieces)](
@@ -106,44 +91,6 @@ def make_tiles(
         num_warps=8 if chunk >= 128 else 4,
     )
     return Tiles(tiles, highest, scaled)
-
-
-def sweep(chain: Chain, first: Tensor, tiles: Tiles, with_backward: bool) -> Sweeps:
-    """first (B, K) is the carried state in log space."""
-    batch, time, alive, _ = tiles.logs.shape
-    forward = torch.empty(batch, time + 1, alive, dtype=torch.float32, device=first.device)
-    peaks = torch.empty(batch, time + 1, dtype=torch.float32, device=first.device)
-    backward = torch.empty_like(forward) if with_backward else forward
-    chunk = _chunk(alive, 128)
-    grid = (batch, 2 if with_backward else 1)
-    if alive <= chunk:
-        _short_sweeps[grid](
-            chain.lengths,
-            first,
-            *tiles,
-            forward,
-            peaks,
-            backward,
-            time,
-            alive,
-            CHUNK=chunk,
-            EXACT=alive == chunk,
-            num_warps=_sweep_warps(chunk),
-        )
-    else:
-        _sweeps[grid](
-            chain.lengths,
-            first,
-            tiles.logs,
-            forward,
-            peaks,
-            backward,
-            time,
-            alive,
-            CHUNK=chunk,
-            num_warps=8,
-        )
-    return Sweeps(forward, peaks, backward if with_backward else None)
 
 
 class Marginals(NamedTuple):
@@ -198,7 +145,7 @@ def pull_back(
     leaving, entering = operands
     batch, time, alive, _ = tiles.shape
     width = leaving.shape[1]
-    chunk = _chunk(alive, 64)
+    chunk = chunk_of(alive, 64)
     for to_leaving, grad in ((True, grads[0]), (False, grads[1])):
         _moves[(batch * time, triton.cdiv(alive, chunk))](
             *chain,
@@ -217,14 +164,6 @@ def pull_back(
             num_warps=4 if width <= 256 else 8,
             num_stages=2,
         )
-
-
-def _sweep_warps(chunk: int) -> int:
-    return 16 if chunk >= 128 else 4
-
-
-def _chunk(alive: int, most: int) -> int:
-    return min(most, max(16, triton.next_power_of_2(alive)))
 
 
 def _width(operand: Tensor) -> int:
@@ -321,195 +260,6 @@ def _tiles(
             top = tl.where(top > -float("inf"), top, 0.0)
             tl.store(highest + place * alive + i, top, mask=i < alive)
             tl.store(scaled + cell, tl.exp(move - top[:, None]), mask=inside)
-
-
-@triton.jit
-def _short_sweeps(
-    lengths,
-    first,
-    tiles,
-    highest,
-    scaled,
-    forward,
-    peaks,
-    backward,
-    time,
-    alive,
-    CHUNK: tl.constexpr,
-    EXACT: tl.constexpr,
-):
-    """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead.
-
-    A step is a product in probability space, each row of the tile relative to its highest entry.
-    Where a sum comes near the smallest number, the step is done again in log space.
-    """
-    row = tl.program_id(0)
-    length = tl.load(lengths + row)
-    tiles += row.to(tl.int64) * time * alive * alive
-    scaled += row.to(tl.int64) * time * alive * alive
-    highest += row * time * alive
-    s = tl.arange(0, CHUNK)
-    cell = s[:, None] * alive + s[None, :]
-    inside = (s < alive)[:, None] & (s < alive)[None, :]
-    size = alive * alive
-    if tl.program_id(1) == 0:
-        forward += row * (time + 1) * alive
-        peaks += row * (time + 1)
-        vector = tl.load(first + row * alive + s, mask=s < alive, other=-float("inf"))
-        ahead = tl.load(scaled + cell, mask=inside & (length > 0), other=0.0)
-        tops = tl.load(highest + s, mask=(s < alive) & (length > 0), other=0.0)
-        for t in range(0, length):
-            tile = ahead
-            of_rows = tops
-            more = t + 1 < length
-            if EXACT:
-                ahead = tl.load(scaled + tl.where(more, t + 1, t) * size + cell)
-            else:
-                ahead = tl.load(scaled + (t + 1) * size + cell, mask=inside & more, other=0.0)
-            tops = tl.load(highest + (t + 1) * alive + s, mask=(s < alive) & more, other=0.0)
-            tl.store(forward + t * alive + s, vector, mask=s < alive)
-            weights = vector + of_rows
-            top = tl.max(weights, 0)
-            top = tl.where(top > -float("inf"), top, 0.0)
-            tl.store(peaks + t, top)
-            mass = tl.sum(tile * tl.exp(weights - top)[:, None], 0)
-            moved = tl.log(mass)
-            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
-                terms = logs + (vector - top)[:, None]
-                best = tl.max(terms, 0)
-                best = tl.where(best > -float("inf"), best, 0.0)
-                moved = best + tl.log(tl.sum(tl.exp(terms - best[None, :]), 0))
-            vector = moved
-        for t in range(length, time + 1):  # past the end the last vector is repeated
-            tl.store(forward + t * alive + s, vector, mask=s < alive)
-            tl.store(peaks + t, 0.0)
-    else:
-        backward += row * (time + 1) * alive
-        vector = tl.zeros([CHUNK], tl.float32)
-        for t in range(length, time + 1):
-            tl.store(backward + t * alive + s, vector, mask=s < alive)
-        last = length - 1
-        ahead = tl.load(scaled + last * size + cell, mask=inside & (last >= 0), other=0.0)
-        tops = tl.load(highest + last * alive + s, mask=(s < alive) & (last >= 0), other=0.0)
-        for u in range(0, length):
-            t = length - 1 - u
-            tile = ahead
-            of_rows = tops
-            more = t > 0
-            if EXACT:
-                ahead = tl.load(scaled + tl.where(more, t - 1, t) * size + cell)
-            else:
-                ahead = tl.load(scaled + (t - 1) * size + cell, mask=inside & more, other=0.0)
-            tops = tl.load(highest + (t - 1) * alive + s, mask=(s < alive) & more, other=0.0)
-            known = tl.where(s < alive, vector, -float("inf"))
-            peak = tl.max(known, 0)
-            peak = tl.where(peak > -float("inf"), peak, 0.0)
-            mass = tl.sum(tile * tl.exp(known - peak)[None, :], 1)
-            moved = of_rows + tl.log(mass)
-            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
-                terms = logs + (known - peak)[None, :]
-                best = tl.max(terms, 1)
-                best = tl.where(best > -float("inf"), best, 0.0)
-                moved = best + tl.log(tl.sum(tl.exp(terms - best[:, None]), 1))
-            vector = moved
-            tl.store(backward + t * alive + s, vector, mask=s < alive)
-
-
-@triton.jit
-def _sweeps(
-    lengths,
-    first,
-    tiles,
-    forward,
-    peaks,
-    backward,
-    time,
-    alive,
-    CHUNK: tl.constexpr,
-):
-    row = tl.program_id(0)
-    length = tl.load(lengths + row)
-    tiles += row.to(tl.int64) * time * alive * alive
-    if tl.program_id(1) == 0:
-        forward += row * (time + 1) * alive
-        peak = -float("inf")
-        for c in range(0, alive, CHUNK):
-            j = c + tl.arange(0, CHUNK)
-            value = tl.load(first + row * alive + j, mask=j < alive, other=-float("inf"))
-            tl.store(forward + j, value, mask=j < alive)
-            peak = tl.maximum(peak, tl.max(value, 0))
-        peak = tl.where(peak > -float("inf"), peak, 0.0)
-        tl.store(peaks + row * (time + 1), peak)
-        for t in range(0, length):
-            tl.debug_barrier()  # the vector of the last step was written by other threads
-            highest = -float("inf")
-            for c in range(0, alive, CHUNK):
-                j = c + tl.arange(0, CHUNK)
-                top = tl.full([CHUNK], -float("inf"), tl.float32)
-                total = tl.zeros([CHUNK], tl.float32)
-                for d in range(0, alive, CHUNK):
-                    i = d + tl.arange(0, CHUNK)
-                    source = tl.load(forward + t * alive + i, mask=i < alive, other=-float("inf"))
-                    tile = tl.load(
-                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
-                        mask=(i < alive)[:, None] & (j < alive)[None, :],
-                        other=-float("inf"),
-                    )
-                    terms = tile + (source - peak)[:, None]
-                    higher = tl.maximum(top, tl.max(terms, 0))
-                    base = tl.where(higher > -float("inf"), higher, 0.0)
-                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[None, :]), 0)
-                    top = higher
-                base = tl.where(top > -float("inf"), top, 0.0)
-                value = base + tl.log(total)
-                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
-                highest = tl.maximum(highest, tl.max(tl.where(j < alive, value, -float("inf")), 0))
-            peak = tl.where(highest > -float("inf"), highest, 0.0)
-            tl.store(peaks + row * (time + 1) + t + 1, peak)
-        for t in range(length, time):  # past the end the last vector is repeated
-            tl.debug_barrier()
-            for c in range(0, alive, CHUNK):
-                j = c + tl.arange(0, CHUNK)
-                value = tl.load(forward + length * alive + j, mask=j < alive, other=0.0)
-                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
-            tl.store(peaks + row * (time + 1) + t + 1, 0.0)
-    else:
-        backward += row * (time + 1) * alive
-        for t in range(length, time + 1):
-            for c in range(0, alive, CHUNK):
-                i = c + tl.arange(0, CHUNK)
-                tl.store(backward + t * alive + i, tl.zeros([CHUNK], tl.float32), mask=i < alive)
-        peak = 0.0
-        for s in range(0, length):
-            t = length - 1 - s
-            tl.debug_barrier()
-            highest = -float("inf")
-            for c in range(0, alive, CHUNK):
-                i = c + tl.arange(0, CHUNK)
-                top = tl.full([CHUNK], -float("inf"), tl.float32)
-                total = tl.zeros([CHUNK], tl.float32)
-                for d in range(0, alive, CHUNK):
-                    j = d + tl.arange(0, CHUNK)
-                    target = tl.load(
-                        backward + (t + 1) * alive + j, mask=j < alive, other=-float("inf")
-                    )
-                    tile = tl.load(
-                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
-                        mask=(i < alive)[:, None] & (j < alive)[None, :],
-                        other=-float("inf"),
-                    )
-                    terms = tile + (target - peak)[None, :]
-                    higher = tl.maximum(top, tl.max(terms, 1))
-                    base = tl.where(higher > -float("inf"), higher, 0.0)
-                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[:, None]), 1)
-                    top = higher
-                base = tl.where(top > -float("inf"), top, 0.0)
-                value = base + tl.log(total)
-                tl.store(backward + t * alive + i, value, mask=i < alive)
-                highest = tl.maximum(highest, tl.max(tl.where(i < alive, value, -float("inf")), 0))
-            peak = tl.where(highest > -float("inf"), highest, 0.0)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Rows of a table, each taken at most once."""
+"""Rows of a table, or rows and columns of a square one, each taken at most once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ def take_rows(table: Tensor, chosen: Tensor, impl: Impl = "torch") -> Tensor:
     return table.index_select(0, chosen)
 
 
+def take_square(table: Tensor, chosen: Tensor, impl: Impl = "torch") -> Tensor:
+    """table[chosen][:, chosen] (N, N) for different rows and columns (N,) of a table (Z, Z).
+
+    The Triton form copies once, and writes each cell of the gradient once.
+    """
+    if use_triton(table, impl):
+        return _TakeSquare.apply(table, chosen)
+    return table.index_select(0, chosen).index_select(1, chosen)
+
+
 class _TakeRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
@@ -32,3 +42,21 @@ class _TakeRows(torch.autograd.Function):
 
         (chosen,) = ctx.saved_tensors
         return gather_triton.spread(grad.contiguous(), chosen, ctx.size), None
+
+
+class _TakeSquare(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
+        from bighmm.kernels import gather_triton
+
+        ctx.save_for_backward(chosen)
+        ctx.size = len(table)
+        return gather_triton.take_square(table.contiguous(), chosen)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        from bighmm.kernels import gather_triton
+
+        (chosen,) = ctx.saved_tensors
+        return gather_triton.spread_square(grad.contiguous(), chosen, ctx.size), None

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.kernels import Impl, operand, use_triton
+from bighmm.kernels import Impl, at_once, operand, use_triton
 
-CHUNK_ELEMENTS = 2**22  # logits alive at once: 16 MiB in float32
+CHUNK_ELEMENTS = 2**22  # logits alive at once: 16 MiB in float32, and more on a GPU
 
 
 def row_norm(
@@ -105,5 +105,5 @@ def _logits(leaving: Tensor, entering: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _chunks(leaving: Tensor, entering: Tensor) -> list[slice]:
-    step = max(1, CHUNK_ELEMENTS // len(entering))
+    step = max(1, at_once(CHUNK_ELEMENTS, leaving.device) // len(entering))
     return [slice(i, i + step) for i in range(0, len(leaving), step)]

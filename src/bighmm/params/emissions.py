@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.kernels import Impl, operand, use_triton
-from bighmm.support import Blocked, Dense, Support
+from bighmm.kernels import Impl, at_once, operand, product, use_triton
+from bighmm.support import Blocked, Dense, Free, Support, some_states
 
-CHUNK_ELEMENTS = 2**22  # gathered numbers alive at once: 16 MiB in float32
+CHUNK_ELEMENTS = 2**22  # numbers alive at once: 16 MiB in float32, and more on a GPU
 
 
 def factored_emission(
@@ -19,7 +19,7 @@ def factored_emission(
 ) -> Tensor:
     """log p(x | z) (V, K) from logits emit_z · words_x + bias_x; emit (Z, H), words (V, H).
 
-    The Triton form multiplies in bfloat16: emit and words must have such values (`rounded`).
+    The forms for GPUs multiply in bfloat16: emit and words must have such values (`rounded`).
     """
     if isinstance(support, Dense):
         return torch.addmm(bias.unsqueeze(1), words, emit.T).log_softmax(0)
@@ -27,9 +27,9 @@ def factored_emission(
         if use_triton(emit, impl):
             return _BlockedTriton.apply(support, emit, words, bias)
         return _blocked(support, emit, words, bias)
-    states = support.states(torch.arange(support.vocabulary_size, device=emit.device))
-    cells = _Cells.apply(words, emit, states.clamp(min=0)) + bias.unsqueeze(1)
-    return normalise_cells(support, cells)
+    states = some_states(support, torch.arange(support.vocabulary_size, device=emit.device))
+    products = _PickedCells if use_triton(emit, impl) else _Cells
+    return normalise_cells(support, products.apply(words, emit, states) + bias.unsqueeze(1))
 
 
 def normalise_cells(support: Support, cells: Tensor) -> Tensor:
@@ -37,14 +37,45 @@ def normalise_cells(support: Support, cells: Tensor) -> Tensor:
     if isinstance(support, Dense):
         return cells.log_softmax(0)
     states = support.states(torch.arange(support.vocabulary_size, device=cells.device))
-    absent = states < 0
-    flat = states.clamp(min=0).view(-1)
-    cells = cells.masked_fill(absent, -torch.inf)
+    if isinstance(support, Free):
+        return _NormaliseFree.apply(cells, states, support.cells)
+    flat = states.view(-1)
     top = torch.full((support.num_states,), -torch.inf, dtype=cells.dtype, device=cells.device)
     top = top.scatter_reduce(0, flat, cells.detach().view(-1), "amax")
     shifted = (cells.view(-1) - top.index_select(0, flat)).exp()
     norm = top + torch.zeros_like(top).index_add(0, flat, shifted).log()
     return cells - norm.index_select(0, flat).view(cells.shape)
+
+
+class _NormaliseFree(torch.autograd.Function):
+    """cells (V, K) − log Σ exp over the cells of the same state; -inf where `states` is -1.
+
+    `places` (Z, W) lists each state's cells, so that sums are gathered and nothing is scattered:
+    with state dropout half of the cells have no state, and on a GPU they would all wait for one
+    place to be written.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, cells: Tensor, states: Tensor, places: Tensor) -> Tensor:
+        norm = _of_each_state(cells, places, -torch.inf).logsumexp(1)
+        log_probs = cells - norm.index_select(0, states.clamp(min=0).view(-1)).view(cells.shape)
+        log_probs = log_probs.masked_fill(states < 0, -torch.inf)
+        ctx.save_for_backward(log_probs, states, places)
+        return log_probs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        log_probs, states, places = ctx.saved_tensors
+        total = _of_each_state(grad, places, 0.0).sum(1)
+        total = total.index_select(0, states.clamp(min=0).view(-1)).view(grad.shape)
+        return (grad - log_probs.exp() * total).masked_fill(states < 0, 0.0), None, None
+
+
+def _of_each_state(values: Tensor, places: Tensor, missing: float) -> Tensor:
+    """(Z, W) of values (V, K), at `places` in them laid flat; `missing` where that is -1."""
+    found = values.reshape(-1).index_select(0, places.clamp(min=0).view(-1)).view(places.shape)
+    return found.masked_fill(places < 0, missing)
 
 
 def _blocked(support: Blocked, emit: Tensor, words: Tensor, bias: Tensor) -> Tensor:
@@ -103,16 +134,17 @@ class _Cells(torch.autograd.Function):
     def forward(ctx: Any, words: Tensor, emit: Tensor, states: Tensor) -> Tensor:
         ctx.save_for_backward(words, emit, states)
         cells = words.new_empty(states.shape)
-        for part in _chunks(words, states):
+        for part in _chunks(words, states.shape[1] * words.shape[1]):
             gathered = emit.index_select(0, states[part].view(-1)).view(*states[part].shape, -1)
             cells[part] = torch.bmm(gathered, words[part].unsqueeze(2)).squeeze(2)
         return cells
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         words, emit, states = ctx.saved_tensors
         grad_words, grad_emit = torch.empty_like(words), torch.zeros_like(emit)
-        for part in _chunks(words, states):
+        for part in _chunks(words, states.shape[1] * words.shape[1]):
             ids = states[part]
             gathered = emit.index_select(0, ids.view(-1)).view(*ids.shape, -1)
             grad_words[part] = torch.bmm(grad[part].unsqueeze(1), gathered).squeeze(1)
@@ -121,6 +153,38 @@ class _Cells(torch.autograd.Function):
         return grad_words, grad_emit, None
 
 
-def _chunks(words: Tensor, states: Tensor) -> list[slice]:
-    step = max(1, CHUNK_ELEMENTS // (states.shape[1] * words.shape[1]))
+class _PickedCells(torch.autograd.Function):
+    """The same, picked from the products of all words with all states.
+
+    These are Z / K times the work, but a GPU does products in bfloat16 many times faster than it
+    gathers V · K vectors.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, words: Tensor, emit: Tensor, states: Tensor) -> Tensor:
+        words, emit = operand(words), operand(emit)
+        ctx.save_for_backward(words, emit, states)
+        cells = [
+            product(words[part], emit.T).gather(1, states[part])
+            for part in _chunks(words, len(emit))
+        ]
+        return torch.cat(cells)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        words, emit, states = ctx.saved_tensors
+        grad_words = []
+        grad_emit = torch.zeros(emit.shape, dtype=torch.float32, device=emit.device)
+        for part in _chunks(words, len(emit)):
+            spread = emit.new_zeros(len(states[part]), len(emit))
+            spread.scatter_add_(1, states[part], grad[part].to(emit.dtype))
+            grad_words.append(product(spread, emit))
+            grad_emit += product(spread.T, words[part])
+        return torch.cat(grad_words), grad_emit, None
+
+
+def _chunks(words: Tensor, cost: int) -> list[slice]:
+    """Pieces of the tokens that may be worked on together, at `cost` numbers each."""
+    step = max(1, at_once(CHUNK_ELEMENTS, words.device) // cost)
     return [slice(i, i + step) for i in range(0, len(words), step)]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
+from bighmm.kernels.gather import take_square
 from bighmm.params import Parameterisation, register
 from bighmm.params.emissions import normalise_cells
 from bighmm.support import Blocked, Dense, Support
@@ -40,7 +41,7 @@ class Scalar(Parameterisation):
         return self._hmm(
             self.support.restrict(kept),
             self.start.index_select(0, kept),
-            self.transition.index_select(0, kept).index_select(1, kept),
+            take_square(self.transition, kept, "auto"),
             self._kept_cells(kept),
         )
 

@@ -1,0 +1,345 @@
+"""Sums over all state paths of a chain of K × K potentials, and their gradients, as Triton kernels.
+
+    _short_sweeps, _sweeps   forward and backward vectors; one program per sequence and direction
+    _counts                  expected uses of every potential
+
+Sums of exponentials are relative to their largest term, or are repeated so where they come near
+the smallest number, so that nothing is lost whatever the potentials are; they may be -inf. Vectors
+are re-centred at every position: forward[t] is relative to the sum of peaks[s] over s < t. Shape
+letters are those of `hmm.py`; P = T + 1 positions, of which position 0 is before the first tile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+CHUNK = 128  # up to so many states one program holds a whole tile
+
+
+class Tiles(NamedTuple):
+    logs: Tensor  # (B, T, K, K)
+    highest: Tensor  # (B, T, K) of each row
+    scaled: Tensor  # (B, T, K, K) exp(logs - highest); like `highest`, only where a chunk holds all
+
+
+class Sweeps(NamedTuple):
+    forward: Tensor  # (B, P, K)
+    peaks: Tensor  # (B, P)
+    backward: Tensor | None  # (B, P, K), up to a factor per position
+
+
+def sweep(lengths: Tensor, first: Tensor, tiles: Tiles, with_backward: bool) -> Sweeps:
+    """first (B, K) is the vector before the first tile; lengths (B,) int32 counts tiles."""
+    batch, time, alive, _ = tiles.logs.shape
+    forward = torch.empty(batch, time + 1, alive, dtype=torch.float32, device=first.device)
+    peaks = torch.empty(batch, time + 1, dtype=torch.float32, device=first.device)
+    backward = torch.empty_like(forward) if with_backward else forward
+    chunk = chunk_of(alive, CHUNK)
+    grid = (batch, 2 if with_backward else 1)
+    if alive <= chunk:
+        _short_sweeps[grid](
+            lengths,
+            first,
+            *tiles,
+            forward,
+            peaks,
+            backward,
+            time,
+            alive,
+            CHUNK=chunk,
+            EXACT=alive == chunk,
+            num_warps=_sweep_warps(chunk),
+        )
+    else:
+        _sweeps[grid](
+            lengths,
+            first,
+            tiles.logs,
+            forward,
+            peaks,
+            backward,
+            time,
+            alive,
+            CHUNK=chunk,
+            num_warps=8,
+        )
+    return Sweeps(forward, peaks, backward if with_backward else None)
+
+
+def counts(lengths: Tensor, logs: Tensor, sweeps: Sweeps, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight[b] times the expected uses of `first` (B, K) and of the tiles (B, T, K, K).
+
+    weight (B,) must be zero where no path is possible.
+    """
+    forward, peaks, backward = sweeps
+    batch, positions, alive = forward.shape
+    of_first = torch.empty(batch, alive, dtype=torch.float32, device=forward.device)
+    of_tiles = torch.empty_like(logs)
+    padded = max(16, triton.next_power_of_2(alive))
+    _counts[(batch, positions)](
+        lengths,
+        logs,
+        forward,
+        peaks,
+        backward,
+        weight,
+        of_first,
+        of_tiles,
+        positions - 1,
+        alive,
+        ALIVE=padded,
+        ROWS=max(1, min(padded, 4096 // padded)),
+        num_warps=4,
+    )
+    return of_first, of_tiles
+
+
+def chunk_of(alive: int, most: int) -> int:
+    """How many of `alive` states a program takes at once: a power of two, at least 16."""
+    return min(most, max(16, triton.next_power_of_2(alive)))
+
+
+def _sweep_warps(chunk: int) -> int:
+    return 16 if chunk >= 128 else 4
+
+
+@triton.jit
+def _short_sweeps(
+    lengths,
+    first,
+    tiles,
+    highest,
+    scaled,
+    forward,
+    peaks,
+    backward,
+    time,
+    alive,
+    CHUNK: tl.constexpr,
+    EXACT: tl.constexpr,
+):
+    """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead.
+
+    A step is a product in probability space, each row of the tile relative to its highest entry.
+    Where a sum comes near the smallest number, the step is done again in log space.
+    """
+    row = tl.program_id(0)
+    length = tl.load(lengths + row)
+    tiles += row.to(tl.int64) * time * alive * alive
+    scaled += row.to(tl.int64) * time * alive * alive
+    highest += row * time * alive
+    s = tl.arange(0, CHUNK)
+    cell = s[:, None] * alive + s[None, :]
+    inside = (s < alive)[:, None] & (s < alive)[None, :]
+    size = alive * alive
+    if tl.program_id(1) == 0:
+        forward += row * (time + 1) * alive
+        peaks += row * (time + 1)
+        vector = tl.load(first + row * alive + s, mask=s < alive, other=-float("inf"))
+        ahead = tl.load(scaled + cell, mask=inside & (length > 0), other=0.0)
+        tops = tl.load(highest + s, mask=(s < alive) & (length > 0), other=0.0)
+        for t in range(0, length):
+            tile = ahead
+            of_rows = tops
+            more = t + 1 < length
+            if EXACT:
+                ahead = tl.load(scaled + tl.where(more, t + 1, t) * size + cell)
+            else:
+                ahead = tl.load(scaled + (t + 1) * size + cell, mask=inside & more, other=0.0)
+            tops = tl.load(highest + (t + 1) * alive + s, mask=(s < alive) & more, other=0.0)
+            tl.store(forward + t * alive + s, vector, mask=s < alive)
+            weights = vector + of_rows
+            top = tl.max(weights, 0)
+            top = tl.where(top > -float("inf"), top, 0.0)
+            tl.store(peaks + t, top)
+            mass = tl.sum(tile * tl.exp(weights - top)[:, None], 0)
+            moved = tl.log(mass)
+            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
+                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                terms = logs + (vector - top)[:, None]
+                best = tl.max(terms, 0)
+                best = tl.where(best > -float("inf"), best, 0.0)
+                moved = best + tl.log(tl.sum(tl.exp(terms - best[None, :]), 0))
+            vector = moved
+        for t in range(length, time + 1):  # past the end the last vector is repeated
+            tl.store(forward + t * alive + s, vector, mask=s < alive)
+            tl.store(peaks + t, 0.0)
+    else:
+        backward += row * (time + 1) * alive
+        vector = tl.zeros([CHUNK], tl.float32)
+        for t in range(length, time + 1):
+            tl.store(backward + t * alive + s, vector, mask=s < alive)
+        last = length - 1
+        ahead = tl.load(scaled + last * size + cell, mask=inside & (last >= 0), other=0.0)
+        tops = tl.load(highest + last * alive + s, mask=(s < alive) & (last >= 0), other=0.0)
+        for u in range(0, length):
+            t = length - 1 - u
+            tile = ahead
+            of_rows = tops
+            more = t > 0
+            if EXACT:
+                ahead = tl.load(scaled + tl.where(more, t - 1, t) * size + cell)
+            else:
+                ahead = tl.load(scaled + (t - 1) * size + cell, mask=inside & more, other=0.0)
+            tops = tl.load(highest + (t - 1) * alive + s, mask=(s < alive) & more, other=0.0)
+            known = tl.where(s < alive, vector, -float("inf"))
+            peak = tl.max(known, 0)
+            peak = tl.where(peak > -float("inf"), peak, 0.0)
+            mass = tl.sum(tile * tl.exp(known - peak)[None, :], 1)
+            moved = of_rows + tl.log(mass)
+            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
+                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                terms = logs + (known - peak)[None, :]
+                best = tl.max(terms, 1)
+                best = tl.where(best > -float("inf"), best, 0.0)
+                moved = best + tl.log(tl.sum(tl.exp(terms - best[:, None]), 1))
+            vector = moved
+            tl.store(backward + t * alive + s, vector, mask=s < alive)
+
+
+@triton.jit
+def _sweeps(
+    lengths,
+    first,
+    tiles,
+    forward,
+    peaks,
+    backward,
+    time,
+    alive,
+    CHUNK: tl.constexpr,
+):
+    row = tl.program_id(0)
+    length = tl.load(lengths + row)
+    tiles += row.to(tl.int64) * time * alive * alive
+    if tl.program_id(1) == 0:
+        forward += row * (time + 1) * alive
+        peak = -float("inf")
+        for c in range(0, alive, CHUNK):
+            j = c + tl.arange(0, CHUNK)
+            value = tl.load(first + row * alive + j, mask=j < alive, other=-float("inf"))
+            tl.store(forward + j, value, mask=j < alive)
+            peak = tl.maximum(peak, tl.max(value, 0))
+        peak = tl.where(peak > -float("inf"), peak, 0.0)
+        tl.store(peaks + row * (time + 1), peak)
+        for t in range(0, length):
+            tl.debug_barrier()  # the vector of the last step was written by other threads
+            highest = -float("inf")
+            for c in range(0, alive, CHUNK):
+                j = c + tl.arange(0, CHUNK)
+                top = tl.full([CHUNK], -float("inf"), tl.float32)
+                total = tl.zeros([CHUNK], tl.float32)
+                for d in range(0, alive, CHUNK):
+                    i = d + tl.arange(0, CHUNK)
+                    source = tl.load(forward + t * alive + i, mask=i < alive, other=-float("inf"))
+                    tile = tl.load(
+                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
+                        mask=(i < alive)[:, None] & (j < alive)[None, :],
+                        other=-float("inf"),
+                    )
+                    terms = tile + (source - peak)[:, None]
+                    higher = tl.maximum(top, tl.max(terms, 0))
+                    base = tl.where(higher > -float("inf"), higher, 0.0)
+                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[None, :]), 0)
+                    top = higher
+                base = tl.where(top > -float("inf"), top, 0.0)
+                value = base + tl.log(total)
+                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
+                highest = tl.maximum(highest, tl.max(tl.where(j < alive, value, -float("inf")), 0))
+            peak = tl.where(highest > -float("inf"), highest, 0.0)
+            tl.store(peaks + row * (time + 1) + t + 1, peak)
+        for t in range(length, time):  # past the end the last vector is repeated
+            tl.debug_barrier()
+            for c in range(0, alive, CHUNK):
+                j = c + tl.arange(0, CHUNK)
+                value = tl.load(forward + length * alive + j, mask=j < alive, other=0.0)
+                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
+            tl.store(peaks + row * (time + 1) + t + 1, 0.0)
+    else:
+        backward += row * (time + 1) * alive
+        for t in range(length, time + 1):
+            for c in range(0, alive, CHUNK):
+                i = c + tl.arange(0, CHUNK)
+                tl.store(backward + t * alive + i, tl.zeros([CHUNK], tl.float32), mask=i < alive)
+        peak = 0.0
+        for s in range(0, length):
+            t = length - 1 - s
+            tl.debug_barrier()
+            highest = -float("inf")
+            for c in range(0, alive, CHUNK):
+                i = c + tl.arange(0, CHUNK)
+                top = tl.full([CHUNK], -float("inf"), tl.float32)
+                total = tl.zeros([CHUNK], tl.float32)
+                for d in range(0, alive, CHUNK):
+                    j = d + tl.arange(0, CHUNK)
+                    target = tl.load(
+                        backward + (t + 1) * alive + j, mask=j < alive, other=-float("inf")
+                    )
+                    tile = tl.load(
+                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
+                        mask=(i < alive)[:, None] & (j < alive)[None, :],
+                        other=-float("inf"),
+                    )
+                    terms = tile + (target - peak)[None, :]
+                    higher = tl.maximum(top, tl.max(terms, 1))
+                    base = tl.where(higher > -float("inf"), higher, 0.0)
+                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[:, None]), 1)
+                    top = higher
+                base = tl.where(top > -float("inf"), top, 0.0)
+                value = base + tl.log(total)
+                tl.store(backward + t * alive + i, value, mask=i < alive)
+                highest = tl.maximum(highest, tl.max(tl.where(i < alive, value, -float("inf")), 0))
+            peak = tl.where(highest > -float("inf"), highest, 0.0)
+
+
+@triton.jit
+def _counts(
+    lengths,
+    tiles,
+    forward,
+    peaks,
+    backward,
+    weight,
+    of_first,
+    of_tiles,
+    time,
+    alive,
+    ALIVE: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """What is used at one position: its states share `weight`, and so do the moves into it."""
+    row = tl.program_id(0)
+    position = tl.program_id(1)
+    length = tl.load(lengths + row)
+    share = tl.load(weight + row)
+    k = tl.arange(0, ALIVE)
+    here = (row * (time + 1) + position) * alive + k
+    ahead = tl.load(forward + here, mask=k < alive, other=-float("inf"))
+    behind = tl.load(backward + here, mask=k < alive, other=-float("inf"))
+    joint = ahead + behind
+    top = tl.max(joint, 0)
+    top = tl.where(top > -float("inf"), top, 0.0)
+    total = top + tl.log(tl.sum(tl.exp(joint - top), 0))
+    total = tl.where(total > -float("inf"), total, 0.0)
+    if position == 0:
+        tl.store(of_first + row * alive + k, tl.exp(joint - total) * share, mask=k < alive)
+    else:
+        before = row * (time + 1) + position - 1
+        place = (row * time + position - 1).to(tl.int64)
+        peak = tl.load(peaks + before)
+        for first in range(0, alive, ROWS):
+            i = first + tl.arange(0, ROWS)
+            inside = (i < alive)[:, None] & (k < alive)[None, :]
+            cell = place * alive * alive + i[:, None] * alive + k[None, :]
+            used = position <= length
+            left = tl.load(
+                forward + before * alive + i, mask=(i < alive) & used, other=-float("inf")
+            )
+            tile = tl.load(tiles + cell, mask=inside & used, other=-float("inf"))
+            moves = tl.exp(tile + (left - peak)[:, None] + (behind - total)[None, :]) * share
+            tl.store(of_tiles + cell, moves, mask=inside)
