@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from bighmm import params
 from bighmm.batches import Batch
@@ -22,12 +23,12 @@ from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, trusted
 from bighmm.kernels import rounded
 from bighmm.kernels.row_norm import row_norm
+from bighmm.learn.graph import GraphSteps
 from bighmm.learn.setup import brown_clusters
 from bighmm.learn.steps import make_steps
 from bighmm.params.neural import NeuralOptions
 from bighmm.recipe import TrainingSettings
-from bighmm.support import Blocked, Dense, Support
-from bighmm.transitions import Factored
+from bighmm.support import Blocked, Dense, Free, Support
 
 DEVICE = torch.device("cuda")
 DATA: str | None = None  # a corpus for the blocked step; without one, text and blocks are made up
@@ -70,7 +71,7 @@ def normaliser(active: int) -> Measured:
     entering = rounded(torch.randn(active, width, device=DEVICE) * 0.1).requires_grad_()
     grad = torch.rand(active, device=DEVICE)
 
-    def run() -> tuple[torch.Tensor, ...]:
+    def run() -> tuple[Tensor, ...]:
         norm = row_norm(leaving, entering, impl="triton")
         return (norm, *torch.autograd.grad(norm, (leaving, entering), grad))
 
@@ -89,12 +90,14 @@ class Language:
     """A stand-in for a language model: parameters on the device, and batches of random text."""
 
     def __init__(
-        self, support: Support, batch: int, window: int, end: int, text: torch.Tensor | None
+        self, kind: str, support: Support, shape: tuple[int, int], end: int, text: Tensor | None
     ) -> None:
-        self.params = params.build("neural", NeuralOptions(), support, end, seed=1).to(DEVICE)
+        batch, window = shape
+        options = params.find(kind).options()
+        self.params = params.build(kind, options, support, end, seed=1).to(DEVICE)
         self.params.operands = "bfloat16"
         self.device = DEVICE
-        self.shape = (batch, window)
+        self.shape = shape
         self.steps_per_epoch = 10**9
         if text is None:
             generator = torch.Generator().manual_seed(1)
@@ -120,10 +123,11 @@ def training_step(
     shape: tuple[int, int],
     dropout: float,
     flop: float,
-    text: torch.Tensor | None = None,
+    text: Tensor | None = None,
     end: int = 0,
+    kind: str = "neural",
 ) -> Measured:
-    language = Language(support, *shape, end=end, text=text)
+    language = Language(kind, support, shape, end, text)
     settings = TrainingSettings(state_dropout=dropout, seed=1)
     steps = make_steps(language, language, settings, language)  # type: ignore[arg-type]
     steps.run(0, 64)  # so that every place of the buffers holds a batch
@@ -131,6 +135,9 @@ def training_step(
     replays = itertools.count()
 
     def run() -> None:
+        if not isinstance(steps, GraphSteps):
+            steps.run(next(replays) % 64, 1)
+            return
         with torch.cuda.stream(steps.stream):
             if next(replays) % 64 == 0:
                 steps.place.zero_()
@@ -143,7 +150,7 @@ def training_step(
             ids = language.ids[0, :4, :16].to(DEVICE)
             window = trusted(hmm, ids, torch.full((4,), 16, device=DEVICE))
             fast, _ = hmm.advance(window, Carry.at_start(hmm, 4))
-            plain_transitions = Factored(*hmm.transitions.operands)
+            plain_transitions = type(hmm.transitions)(*hmm.transitions.operands)
             emissions = EmissionTable(hmm.emission)
             plain = HMM(hmm.start, plain_transitions, emissions, support, end)
             slow, _ = plain.advance(window, Carry.at_start(plain, 4), "torch")
@@ -154,7 +161,7 @@ def training_step(
     return Measured(run, flop, error, 2e-3)
 
 
-def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> torch.Tensor:
+def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> Tensor:
     """Blocks as ragged as Brown's: frequent words in small ones, 1 to some 560 words."""
     sizes = torch.exp(torch.linspace(0.0, math.log(560.0), blocks))
     sizes = (sizes * (words - blocks) / sizes.sum()).long() + 1
@@ -177,6 +184,21 @@ def blocked_step(states: int) -> Measured:
     return training_step(support, (16, 32), 0.5, flop, text, end)
 
 
+@operation("scalar_step", (2**12, 2**14))
+def scalar_step(states: int) -> Measured:
+    """A whole training step of tables of logits: batch 16 × 32, 128 blocks, half dropped."""
+    support = Blocked.of(ptb_like_blocks(), states).to(DEVICE)
+    return training_step(support, (16, 32), 0.5, 0.0, kind="scalar")
+
+
+@operation("free_step", (2**13, 2**14))
+def free_step(states: int) -> Measured:
+    """A whole training step where each of 10,000 words has its own 128 states, half dropped."""
+    support = Free.random(10_000, states, 128, seed=1).to(DEVICE)
+    flop = 8.0 * (states // 2) ** 2 * 256 + 6.0 * 512 * 128**2 * 256
+    return training_step(support, (16, 32), 0.5, flop)
+
+
 @operation("dense_step", (512, 1024, 4096, 16384))
 def dense_step(states: int) -> Measured:
     """A whole training step: 32,000 words, batch 256 × 64, width 256, every state alive."""
@@ -194,7 +216,7 @@ def lee_step(states: int) -> Measured:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     ids = torch.randint(words, (batch, time), device=DEVICE)
 
-    def log_prob() -> torch.Tensor:
+    def log_prob() -> Tensor:
         hmm = model()
         log_moves = hmm.transitions.logits(slice(0, states)).log_softmax(1)
         emitted = hmm.emission[ids]  # (B, T, Z)

@@ -52,7 +52,7 @@ class Carried:
         whole = self.log_alpha.new_full((len(self.tokens), num_states + 1), lost)
         places = torch.where(self.states >= 0, self.states, num_states)
         whole.scatter_(1, places, self.log_alpha)
-        whole[:, num_states] = lost
+        whole[:, num_states].fill_(lost)
         now = _in_whole_model(hmm, self.tokens, kept)
         log_alpha = whole.gather(1, torch.where(now >= 0, now, num_states))
         total = log_alpha.logsumexp(1, keepdim=True)

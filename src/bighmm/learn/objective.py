@@ -48,9 +48,9 @@ def make_objective(lm: Trainable, settings: TrainingSettings) -> Objective:
 class HMMObjective:
     def __init__(self, lm: HMMLM, settings: TrainingSettings) -> None:
         self.lm, self.dropout = lm, settings.state_dropout
-        support = lm.params.support
+        support = lm.params.support.to(lm.device)
         kept = self._draw_mask(torch.tensor(0))
-        self.alive = support.alive if kept is None else support.restrict(kept.cpu()).alive
+        self.alive = support.alive if kept is None else support.restrict(kept).alive
 
     def begin(self, rows: int) -> State:
         device = self.lm.device
@@ -78,7 +78,7 @@ class HMMObjective:
         """The states that survive dropout in a step; the same on every device."""
         if self.dropout == 0:
             return None
-        return self.lm.params.support.draw_kept(self.dropout, key).to(self.lm.device)
+        return self.lm.params.support.draw_kept(self.dropout, key.to(self.lm.device))
 
 
 class NeuralObjective:

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from bighmm import randomness
+from bighmm.baselines.neural import NeuralLM
 from bighmm.batches import Batches
+from bighmm.infer import dense_triton
+from bighmm.kernels import use_triton
 from bighmm.learn.objective import State, Trainable, make_objective
 from bighmm.learn.schedule import Schedule
-from bighmm.lm import HMMLM
 from bighmm.recipe import TrainingSettings
-from bighmm.support import Free
+from bighmm.support import Blocked, Dense
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,30 @@ class Steps(Protocol):
 def make_steps(
     lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
 ) -> Steps:
-    """Captured steps on a GPU where batches and dropout keep their shapes, else plain ones."""
-    free = isinstance(lm, HMMLM) and isinstance(lm.params.support, Free)
-    fixed = batches.shape is not None and not free
-    if lm.device.type == "cuda" and settings.capture and fixed:
+    """Captured steps on a GPU where that is possible and wanted, else plain ones."""
+    if lm.device.type == "cuda" and settings.capture and can_be_captured(lm, batches):
         from bighmm.learn.graph import GraphSteps
 
         return GraphSteps(lm, batches, settings, schedule)
     return PlainSteps(lm, batches, settings, schedule)
+
+
+def can_be_captured(lm: Trainable, batches: Batches) -> bool:
+    """Whether all steps have the same shapes, and the host decides nothing within one.
+
+    The number of states that a free support keeps varies. The torch forms of inference look at
+    their numbers; kernels do not, and do any blocked model and the dense ones that fit them.
+    """
+    if batches.shape is None:
+        return False
+    if isinstance(lm, NeuralLM):
+        return True
+    if not use_triton(next(lm.params.parameters())):
+        return False
+    if isinstance(lm.params.support, Dense):
+        with torch.no_grad():
+            return dense_triton.fits(lm.params())
+    return isinstance(lm.params.support, Blocked)
 
 
 class PlainSteps:
@@ -88,7 +106,8 @@ class PlainSteps:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = clip(self.lm, self.optimizer, self.settings)
-        done = Done(float(loss.detach()), float(norm), rate, int(batch.lengths.sum()))
+        nats, size = torch.stack([loss.detach(), norm]).tolist()  # the host waits here, once
+        done = Done(nats, size, rate, int(batch.lengths.sum()))
         if math.isfinite(done.loss) and math.isfinite(done.norm):
             self.optimizer.step()
             self.lm.forget()
