@@ -1,0 +1,18 @@
+"""A causal transformer that knows nothing of words, and pretrained ones read from their files."""
+
+from bighmm.transformer.backbone import Backbone, BackboneConfig
+from bighmm.transformer.pretrained import (
+    Pretrained,
+    load_hugging_face,
+    load_own,
+    load_pretrained,
+)
+
+__all__ = [
+    "Backbone",
+    "BackboneConfig",
+    "Pretrained",
+    "load_hugging_face",
+    "load_own",
+    "load_pretrained",
+]

@@ -1,0 +1,281 @@
+"""Pretrained language models, read from their files into a `Backbone`, embeddings and a head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bighmm.files import check_hashes, existing_folder, read_json
+from bighmm.transformer.backbone import Backbone, BackboneConfig, Style
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A language model in parts: logits are `backbone(words[tokens]) @ head.T`."""
+
+    backbone: Backbone
+    words: Tensor  # (V, H), the input's embeddings
+    head: Tensor  # (V, H), the output's weights; the same tensor where they are tied
+
+    @property
+    def config(self) -> BackboneConfig:
+        return self.backbone.config
+
+
+def load_pretrained(path: str | Path) -> Pretrained:
+    """A model of this library's family "transformer", or whatever `load_hugging_face` reads."""
+    folder = _own_folder(Path(path))
+    if (folder / CONFIG).is_file() and "family" in _settings(folder):
+        return load_own(folder)
+    return load_hugging_face(folder)
+
+
+def load_own(folder: str | Path) -> Pretrained:
+    """A saved `TransformerLM`, or the run that trained it.
+
+    Raises ValueError with one sentence if it is not there, damaged, or of another family.
+    """
+    folder = _own_folder(Path(folder))
+    if not folder.is_dir():
+        raise ValueError(f"there is no model at {folder}; give a model's folder or a run's")
+    settings = _settings(folder)
+    if settings.get("family") != "transformer":
+        family = settings.get("family", "unknown")
+        raise ValueError(f"the model in {folder} is of the family {family}, not transformer")
+    check_hashes(folder, settings["files"])
+    tensors = _read_weights(folder)
+    config = own_config(**settings["options"])
+    weights = {name.removeprefix("backbone."): tensor for name, tensor in tensors.items()}
+    words = weights.pop("words")
+    return Pretrained(_filled(config, weights, folder), words, words)
+
+
+def own_config(
+    width: int, layers: int, heads: int, context: int, style: Style, **_: Any
+) -> BackboneConfig:
+    """The backbone of a `TransformerLM` with these options."""
+    return BackboneConfig.of(width, layers, heads, style).seeing(context)
+
+
+def load_hugging_face(path: str | Path) -> Pretrained:
+    """A model of Llama's or GPT-2's kind as Hugging Face keeps it.
+
+    path: a folder with config.json and safetensors, a .gguf file, or a folder that holds one
+        (these need `bighmm[teachers]`).
+    Raises ValueError with one sentence if that is not there, damaged, or of a kind not known here.
+    """
+    path = Path(path)
+    if path.suffix == ".gguf" and path.is_file():
+        return _load_gguf(path)
+    if not path.is_dir():
+        raise ValueError(
+            f"there is no pretrained model at {path}; give a folder with {CONFIG} and safetensors, "
+            "or a .gguf file"
+        )
+    if (path / CONFIG).is_file():
+        return _converted(_settings(path), _read_weights(path), path)
+    found = list(path.glob("*.gguf"))
+    if len(found) != 1:
+        raise ValueError(f"{path} has no {CONFIG} and {len(found)} .gguf files; one is needed")
+    return _load_gguf(found[0])
+
+
+def _load_gguf(path: Path) -> Pretrained:
+    try:
+        import accelerate  # noqa: F401  transformers asks for it
+        import gguf  # noqa: F401
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise ValueError(
+            f"{path} is a GGUF file, which needs the package {error.name}: install "
+            '"bighmm[teachers]"'
+        ) from None
+    try:
+        model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
+    except Exception as error:  # the library raises nothing narrower
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"{path} is damaged or is not a known GGUF file: {reason}") from None
+    return _converted(model.config.to_dict(), model.state_dict(), path)
+
+
+def _converted(settings: dict[str, Any], tensors: Mapping[str, Tensor], path: Path) -> Pretrained:
+    kind = settings.get("model_type")
+    if kind not in KINDS:
+        raise ValueError(
+            f"{path} holds a model of the type {kind!r}; known are {', '.join(sorted(KINDS))}"
+        )
+    read_config, renamed, embeddings = KINDS[kind]
+    try:
+        config = read_config(settings, path)
+        # The bare model without an output has no prefix.
+        tensors = {
+            name.removeprefix("model.").removeprefix("transformer."): tensor
+            for name, tensor in tensors.items()
+        }
+        weights = renamed(config, tensors)
+        words = tensors[embeddings].float()
+        tied = settings.get("tie_word_embeddings", kind == "gpt2")
+        head = words if tied else tensors["lm_head.weight"].float()
+    except KeyError as error:
+        raise ValueError(f"{path} is not complete: it has no {error.args[0]}") from None
+    for name, tensor in (("embeddings", words), ("output weights", head)):
+        if tensor.dim() != 2 or tensor.shape[1] != config.width:
+            raise ValueError(_other_shape(path, name, tensor, (len(words), config.width)))
+    return Pretrained(_filled(config, weights, path), words, head)
+
+
+def _llama_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
+    _refuse_others(settings, path, hidden_act="silu", attention_bias=False, mlp_bias=False)
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    _refuse_others(rope, path, rope_type="default", type="default")
+    heads, layers = settings["num_attention_heads"], settings["num_hidden_layers"]
+    width = settings["hidden_size"]
+    if (settings.get("head_dim") or width // heads) != width // heads:
+        raise ValueError(f"{path} has heads that do not divide its width, which is not known here")
+    window = settings.get("sliding_window") if settings["model_type"] == "mistral" else None
+    return BackboneConfig(
+        width,
+        layers,
+        heads,
+        settings.get("num_key_value_heads") or heads,
+        settings["intermediate_size"],
+        settings.get("max_position_embeddings", 2048),
+        rope_theta=float(rope.get("rope_theta") or settings.get("rope_theta") or 10_000.0),
+        norm_eps=settings.get("rms_norm_eps", 1e-6),
+        reach=() if window is None else (window - 1,) * layers,
+    )
+
+
+def _gpt2_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
+    _refuse_others(
+        settings,
+        path,
+        activation_function="gelu_new",
+        scale_attn_weights=True,
+        scale_attn_by_inverse_layer_idx=False,
+        add_cross_attention=False,
+    )
+    width, heads = settings["n_embd"], settings["n_head"]
+    return BackboneConfig(
+        width,
+        settings["n_layer"],
+        heads,
+        heads,
+        settings.get("n_inner") or 4 * width,
+        settings["n_positions"],
+        style="gpt2",
+        rope_theta=None,
+        norm_eps=settings.get("layer_norm_epsilon", 1e-5),
+    )
+
+
+def _refuse_others(settings: dict[str, Any], path: Path, **usual: Any) -> None:
+    for name, value in usual.items():
+        if settings.get(name, value) != value:
+            raise ValueError(
+                f"{path} has {name} = {settings[name]!r}; only {value!r} is known here"
+            )
+
+
+LLAMA_LAYER = {
+    "attention_norm": "input_layernorm",
+    "attention.query": "self_attn.q_proj",
+    "attention.key": "self_attn.k_proj",
+    "attention.value": "self_attn.v_proj",
+    "attention.out": "self_attn.o_proj",
+    "network_norm": "post_attention_layernorm",
+    "network.gate": "mlp.gate_proj",
+    "network.up": "mlp.up_proj",
+    "network.down": "mlp.down_proj",
+}
+GPT2_NORMS = {"attention_norm": "ln_1", "network_norm": "ln_2"}
+GPT2_LINEAR = {
+    "attention.out": "attn.c_proj",
+    "network.up": "mlp.c_fc",
+    "network.down": "mlp.c_proj",
+}
+
+
+def _llama_weights(config: BackboneConfig, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    weights = {"norm.weight": theirs["norm.weight"]}
+    for i in range(config.layers):
+        for ours, name in LLAMA_LAYER.items():
+            weights[f"layers.{i}.{ours}.weight"] = theirs[f"layers.{i}.{name}.weight"]
+    return weights
+
+
+def _gpt2_weights(config: BackboneConfig, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Its matrices are (in, out), and those of query, key and value are one."""
+    weights = {"positions": theirs["wpe.weight"]}
+    for part in ("weight", "bias"):
+        weights[f"norm.{part}"] = theirs[f"ln_f.{part}"]
+        for i in range(config.layers):
+            for ours, name in GPT2_NORMS.items():
+                weights[f"layers.{i}.{ours}.{part}"] = theirs[f"h.{i}.{name}.{part}"]
+            for ours, name in GPT2_LINEAR.items():
+                weights[f"layers.{i}.{ours}.{part}"] = theirs[f"h.{i}.{name}.{part}"].t()
+            joined = theirs[f"h.{i}.attn.c_attn.{part}"].t().chunk(3)
+            for ours, tensor in zip(("query", "key", "value"), joined, strict=True):
+                weights[f"layers.{i}.attention.{ours}.{part}"] = tensor
+    return weights
+
+
+KINDS = {
+    "llama": (_llama_config, _llama_weights, "embed_tokens.weight"),
+    "mistral": (_llama_config, _llama_weights, "embed_tokens.weight"),
+    "gpt2": (_gpt2_config, _gpt2_weights, "wte.weight"),
+}
+
+
+def _filled(config: BackboneConfig, weights: Mapping[str, Tensor], path: Path) -> Backbone:
+    """A backbone with these weights in float32; ValueError where their shapes are not its."""
+    with torch.device("meta"):
+        backbone = Backbone(config)
+    for name, wanted in backbone.state_dict().items():
+        if name not in weights:
+            raise ValueError(f"{path} is not complete: it has no {name}")
+        if weights[name].shape != wanted.shape:
+            raise ValueError(_other_shape(path, name, weights[name], wanted.shape))
+    backbone.load_state_dict({k: v.float().contiguous() for k, v in weights.items()}, assign=True)
+    return backbone
+
+
+def _other_shape(path: Path, name: str, found: Tensor, wanted: Any) -> str:
+    return f"{path} has {name} of shape {tuple(found.shape)}, where {tuple(wanted)} is expected"
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    found = read_json(folder / CONFIG)
+    if not isinstance(found, dict):
+        raise ValueError(f"{folder / CONFIG} is damaged: it holds no JSON object")
+    return found
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of model.safetensors, or of the files that its index names."""
+    names = [WEIGHTS]
+    if (folder / INDEX).is_file():
+        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has no {name}; it is not complete")
+        try:
+            tensors |= load_file(folder / name)
+        except SafetensorError as error:
+            raise ValueError(f"{folder / name} is damaged: {error}") from None
+    return tensors
+
+
+def _own_folder(path: Path) -> Path:
+    """The model's folder of a run of this library; any other path as it is."""
+    return existing_folder(path / "model") or path
