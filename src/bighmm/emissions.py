@@ -32,6 +32,10 @@ class Emissions(Protocol):
         """Rows (N, K) of the table for tokens (N,)."""
         ...
 
+    def at(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """log p(x | z) (N,) for tokens (N,) and the places of z among each token's states (N,)."""
+        ...
+
     def to(self, device: torch.device, dtype: torch.dtype) -> Emissions: ...
 
 
@@ -45,6 +49,9 @@ class EmissionTable:
 
     def of(self, tokens: Tensor) -> Tensor:
         return self.table.index_select(0, tokens)
+
+    def at(self, tokens: Tensor, places: Tensor) -> Tensor:
+        return self.table.reshape(-1).index_select(0, tokens * self.table.shape[1] + places)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> EmissionTable:
         return EmissionTable(self.table.to(device, dtype))
@@ -74,6 +81,11 @@ class FactoredEmission:
     def of(self, tokens: Tensor) -> Tensor:
         words, bias = self.words.index_select(0, tokens), self.bias.index_select(0, tokens)
         return torch.addmm(bias.unsqueeze(1), words, self.emit.T) - self.norm
+
+    def at(self, tokens: Tensor, places: Tensor) -> Tensor:
+        words, emit = self.words.index_select(0, tokens), self.emit.index_select(0, places)
+        bias = self.bias.index_select(0, tokens)
+        return (words * emit).sum(1) + bias - self.norm.index_select(0, places)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FactoredEmission:
         return FactoredEmission(*(t.to(device, dtype) for t in self.operands))

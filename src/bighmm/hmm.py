@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from bighmm.emissions import Emissions, EmissionTable
-from bighmm.infer import counts, engine, predict, sampling
+from bighmm.infer import counts, engine, joint, predict, sampling
 from bighmm.infer.counts import Counts
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
 from bighmm.support import Dense, Support
@@ -150,6 +150,26 @@ class HMM:
         return self.next_token_after(carry)
 
     @torch.no_grad()
+    def joint_log_prob(
+        self, tokens: Tensor, states: Tensor, lengths: Tensor | None = None
+    ) -> Tensor:
+        """log p(x_1 … x_T, z_1 … z_T) (B,) of token ids and states (B, T), differentiable.
+
+        -inf where a state cannot emit its token. A state that is not known is -1, and what depends
+        on it is left out.
+        """
+        sequences = read(self, tokens, lengths)
+        states = torch.as_tensor(states, device=self.start.device).long()
+        if states.shape != sequences.ids.shape:
+            raise ValueError(
+                f"states must have the shape of the tokens, {tuple(sequences.ids.shape)}, not "
+                f"{tuple(states.shape)}"
+            )
+        if states.numel() and not -1 <= int(states.min()) <= int(states.max()) < self.num_states:
+            raise ValueError(f"states go from 0 to {self.num_states - 1}, or are -1")
+        before = states.new_full((len(states),), -1)
+        return joint.log_joint(self, sequences, states, before).sum(1)
+
     def posterior(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
         """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
         sequences = read(self, tokens, lengths)

@@ -46,6 +46,10 @@ class Transitions(Protocol):
         """log p(j | i) (N, K, K) for states i of tokens `before` (N,) and j of `after` (N,)."""
         ...
 
+    def between(self, before: Tensor, after: Tensor) -> Tensor:
+        """log p(after | before) (N,) for pairs of states (N,)."""
+        ...
+
     def pull_back(self, rows: slice, grad: Tensor, grads: tuple[Tensor, ...]) -> None:
         """Add to `grads`, one per operand, the gradient that `grad` (R, Z) on s[rows] implies."""
         ...
@@ -80,6 +84,11 @@ class Table:
         cells = rows.unsqueeze(2) * self.num_states + columns.unsqueeze(1)
         logits = self.table.reshape(-1).index_select(0, cells.view(-1)).view(cells.shape)
         return logits.sub_(support.gather(self.norm, before).unsqueeze(2))
+
+    def between(self, before: Tensor, after: Tensor) -> Tensor:
+        cells = before * self.num_states + after
+        logits = self.table.reshape(-1).index_select(0, cells)
+        return logits - self.norm.index_select(0, before)
 
     def pull_back(self, rows: slice, grad: Tensor, grads: tuple[Tensor, ...]) -> None:
         grads[0][rows] += grad
@@ -128,6 +137,10 @@ class Factored:
         entering = support.gather(self.entering, after)  # (N, K, H)
         minus_norm = -support.gather(self.norm, before).unsqueeze(2)
         return torch.baddbmm(minus_norm, leaving, entering.mT)
+
+    def between(self, before: Tensor, after: Tensor) -> Tensor:
+        logits = self.leaving.index_select(0, before) * self.entering.index_select(0, after)
+        return logits.sum(1) - self.norm.index_select(0, before)
 
     def pull_back(self, rows: slice, grad: Tensor, grads: tuple[Tensor, ...]) -> None:
         grads[0][rows] += grad @ self.entering

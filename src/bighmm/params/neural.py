@@ -1,19 +1,25 @@
-"""Chiu & Rush's neural parameterisation: states and words are embedded, small residual networks
-make from a state's embedding what it is to start there, to leave it and to emit from it.
+"""The family of parameterisations of Chiu & Rush 2020 and Lee & Berg-Kirkpatrick 2025.
+
+States and words are embedded; networks make from a state's embedding what it is to leave it, to
+enter it and to emit from it, and logits are inner products of what they make:
 
     transitions  s = leaving · enteringᵀ        emissions  φ = emit · wordsᵀ + bias
 
-`entering = "embedding"` uses the raw state embedding as the entering vector, as the authors' code
-does; `"mlp"` passes it through a network of its own, as their paper prints it, and takes the start
-logits from one more leaving vector, that of the state before the first.
-`embeddings = "factored"` composes each state's embedding from its block's and its own half.
+Every part is a setting: one embedding per state or one per role; a network per role, one for all,
+or none; an MLP of any depth with or without its parts, or a transformer over the states; and start,
+transitions and emissions may each be a table of logits instead ("direct"). `VARIANTS` are settings
+with names; each is a parameterisation for `--parameters`.
+
+`entering = "embedding"` uses the raw state embedding as the entering vector, as Chiu & Rush's code
+does; `"mlp"` passes it through a network, as their paper prints it, and takes the start logits from
+one more leaving vector, that of the state before the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,140 +27,268 @@ from torch import Tensor, nn
 from bighmm.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.hmm import HMM
 from bighmm.kernels import Impl, rounded, use_triton
-from bighmm.kernels.gather import take_rows
-from bighmm.kernels.residual import Network, residuals, scores
-from bighmm.params import Parameterisation, register
-from bighmm.params.emissions import factored_emission
-from bighmm.support import Blocked, Dense, Support
-from bighmm.transitions import Factored
+from bighmm.kernels.residual import scores
+from bighmm.params import Parameterisation, embeddings, register
+from bighmm.params.direct import kept_cells, kept_transition
+from bighmm.params.emissions import factored_emission, normalise_cells
+from bighmm.params.networks import MLP, MLPShape, StateTransformer, apply
+from bighmm.support import Dense, Support
+from bighmm.transformer import BackboneConfig
+from bighmm.transitions import Factored, Table, Transitions
+
+WIDEST = 512  # vectors that the kernels can multiply; wider ones are multiplied by the library
+
+Form = Literal["factored", "direct"]
 
 
 @dataclass(frozen=True)
 class NeuralOptions:
-    """Residual networks over state embeddings (Chiu & Rush 2020)."""
+    """Networks over state embeddings."""
 
     width: int = 256
-    """Width of embeddings and networks (the papers' h)."""
+    """Width of embeddings and networks (the papers' h and d)."""
+    size: int | None = None
+    """About how many parameters in all; the width is then chosen for it."""
+    embeddings: Literal["independent", "split", "factored"] = "independent"
+    """One per state, one per state and role, or a block's and a state's half composed."""
+    network: Literal["mlp", "transformer"] = "mlp"
+    """What makes vectors of embeddings."""
+    monolithic: bool = False
+    """One network for all roles, instead of one each."""
+    layers: int = 2
+    """Linear layers of an MLP (0: no network at all), or blocks of a transformer."""
+    skip: bool = True
+    """Skip connections in an MLP."""
+    relu: bool = True
+    """Rectified linear units in an MLP."""
+    layer_norm: bool = True
+    """A norm at the end of an MLP."""
+    heads: int = 4
+    """Of a transformer."""
     entering: Literal["embedding", "mlp"] = "embedding"
     """What a state is entered by: its raw embedding, or a network of it."""
-    embeddings: Literal["independent", "factored"] = "independent"
-    """One embedding per state, or a block's half and a state's half composed by a network."""
+    start: Form = "factored"
+    """Start logits from embeddings, or one number each."""
+    transition: Form = "factored"
+    """Transition logits from embeddings, or one number each."""
+    emission: Form = "factored"
+    """Emission logits from embeddings, or one number each."""
+    word_bias: bool = True
+    """A number per word is added to factored emission logits."""
     init_scale: float = 0.1
     """Standard deviation of the initial embeddings."""
+    direct_scale: float = 1.0
+    """Standard deviation of the initial logits of direct parts."""
 
 
-class Residual(nn.Module):
-    """LayerNorm(relu(W₂ y) + y) with y = relu(W₁ x)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first = nn.Linear(width, width)
-        self.second = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width)
-
-    def network(self) -> Network:
-        layers = (self.first, self.second, self.norm)
-        return Network(*(t for layer in layers for t in (layer.weight, layer.bias)))
-
-
-def apply(networks: Iterable[nn.Module], inputs: list[Tensor], impl: Impl) -> list[Tensor]:
-    """Each network's result; those that read the same tensor are done together."""
-    made = [network.network() for network in networks if isinstance(network, Residual)]
-    results: list[Tensor] = list(inputs)
-    for x in {id(x): x for x in inputs}.values():
-        places = [i for i, other in enumerate(inputs) if other is x]
-        found = residuals(x, [made[i] for i in places], impl)
-        for i, result in zip(places, found, strict=True):
-            results[i] = result
-    return results
+LEE = {"entering": "mlp"}  # three roles, none of them raw
+VARIANTS: dict[str, dict[str, Any]] = {
+    "neural": {},
+    "chiu-rush": LEE,
+    "ablation-a": LEE | {"layers": 0},
+    "ablation-b": LEE | {"layers": 0, "embeddings": "split"},
+    # the variants that did better than ablation B in Lee & Berg-Kirkpatrick's Table 3
+    "one-relu": LEE | {"layers": 1, "skip": False, "layer_norm": False},
+    "split-one-relu": LEE
+    | {"embeddings": "split", "layers": 1, "skip": False, "layer_norm": False},
+    "two-skip-relu": LEE | {"layer_norm": False},
+    "split-two-norm": LEE | {"embeddings": "split", "skip": False, "relu": False},
+    "split-two-skip-relu": LEE | {"embeddings": "split", "layer_norm": False},
+    "split-monolithic-two-skip-relu": LEE
+    | {"embeddings": "split", "monolithic": True, "layer_norm": False},
+    "one-linear": LEE | {"layers": 1, "skip": False, "relu": False, "layer_norm": False},
+    "monolithic-mlp": LEE | {"monolithic": True},
+    "transformer": LEE | {"network": "transformer"},
+    "monolithic-transformer": LEE | {"network": "transformer", "monolithic": True},
+}
 
 
-@register("neural", NeuralOptions)
 class Neural(Parameterisation):
     def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
         super().__init__()
-        self.support, self.end = support, end
+        if options.size is not None:
+            options = dataclasses.replace(options, size=None, width=width_for(options, support))
+        _check(options)
+        self.support, self.end, self.options = support, end, options
         width, scale = options.width, options.init_scale
-        roles = ["leaving", "entering", "emit"]
-        if options.entering == "embedding":
-            roles.append("start")
-        kind = FactoredEmbedding if options.embeddings == "factored" else IndependentEmbedding
-        self.state: nn.Module = kind(support, roles, width, scale)
-        self.leaving = Residual(width)
-        self.emit = Residual(width)
-        if options.entering == "mlp":
-            self.entering: Residual | None = Residual(width)
+        self.raw = ["entering"] if options.entering == "embedding" else []
+        self.roles = _roles(options)
+        self.made = [role for role in self.roles if role not in self.raw]
+        if self.roles:
+            kind = embeddings.KINDS[options.embeddings]
+            self.state: nn.Module = kind(support, self.roles, width, scale)
+            names = ["all"] if options.monolithic else self.made
+            self.networks = nn.ModuleDict({name: _network(options, support) for name in names})
+            if options.monolithic and options.embeddings == "independent":
+                self.parts = nn.Linear(width, len(self.made) * width)
+        if "start" in self.roles:
+            self.starting = nn.Linear(width, 1)
+        elif options.start == "factored":
             self.before_first = nn.Parameter(torch.randn(width) * scale)
+        states, words = support.num_states, support.vocabulary_size
+        if options.start == "direct":
+            self.start = nn.Parameter(torch.randn(states) * options.direct_scale)
+        if options.transition == "direct":
+            self.transition = nn.Parameter(torch.randn(states, states) * options.direct_scale)
+        if options.emission == "direct":
+            self.emission = nn.Parameter(torch.randn(words, support.alive) * options.direct_scale)
         else:
-            self.entering = None
-            self.starting = nn.Sequential(Residual(width), nn.Linear(width, 1))
-        self.words = nn.Parameter(torch.randn(support.vocabulary_size, width) * scale)
-        self.word_bias = nn.Parameter(torch.zeros(support.vocabulary_size))
+            self.words = nn.Parameter(torch.randn(words, width) * scale)
+            if options.word_bias:
+                self.word_bias = nn.Parameter(torch.zeros(words))
 
     def forward(self, kept: Tensor | None = None) -> HMM:
-        self.support = self.support.to(self.words.device)
+        self.support = self.support.to(next(self.parameters()).device)
         support = self.support if kept is None else self.support.restrict(kept)
-        rounds = self.operands == "bfloat16"
-        impl: Impl = "auto" if rounds else "torch"
-        state = self.state(kept, impl)
-        if self.entering is None:
-            networks = [self.leaving, self.emit, self.starting[0]]
-            inputs = [state["leaving"], state["emit"], state["start"]]
-            leaving, emit, starting = apply(networks, inputs, impl)
-            entering = state["entering"]
-            weight, bias = self.starting[1].parameters()
-            start = scores(starting, weight.squeeze(0), impl) + bias
+        vectors = self._vectors(kept)
+        start = self._start(vectors, kept).log_softmax(0)
+        transitions, emissions = self._transitions(vectors, kept), self._emissions(vectors, kept)
+        return HMM(start, transitions, emissions, support, self.end)
+
+    @property
+    def rounds(self) -> bool:
+        return self.operands == "bfloat16"
+
+    @property
+    def impl(self) -> Impl:
+        return "auto" if self.rounds else "torch"
+
+    def _vectors(self, kept: Tensor | None) -> dict[str, Tensor]:
+        """What the networks make for every role; rounded where products of it are logits."""
+        if not self.roles:
+            return {}
+        over_states = self.options.network == "transformer"  # a state's vector depends on others
+        state = self.state(None if over_states else kept, self.impl)
+        vectors = {role: state[role] for role in self.roles}
+        vectors |= self._through_networks(vectors)
+        if over_states and kept is not None:
+            vectors = {role: x.index_select(0, kept) for role, x in vectors.items()}
+        if self.rounds:
+            kernels = use_triton(next(iter(vectors.values()))) and self._fused()
+            for role in self.roles:
+                if role != "start" and not (kernels and role in self.made):  # which round already
+                    vectors[role] = rounded(vectors[role])
+        return vectors
+
+    def _through_networks(self, vectors: dict[str, Tensor]) -> dict[str, Tensor]:
+        inputs = [vectors[role] for role in self.made]
+        if not self.options.monolithic:
+            found = apply(self.networks.values(), inputs, self.impl)
+        elif self.options.embeddings == "independent":
+            (whole,) = apply(self.networks.values(), inputs[:1], self.impl)
+            found = list(self.parts(whole).chunk(len(self.made), dim=1))
         else:
-            networks = [self.leaving, self.emit, self.entering]
-            inputs = [state["leaving"], state["emit"], state["entering"]]
-            leaving, emit, entering = apply(networks, inputs, impl)
-            start = scores(entering, self.before_first, impl)
-        words: Tensor = self.words
-        if rounds:
-            entering, words = rounded(entering), rounded(words)
-            if not use_triton(leaving):  # which rounds them itself
-                leaving, emit = rounded(leaving), rounded(emit)
-        emissions: Emissions
-        if rounds and isinstance(support, Dense):
-            emissions = FactoredEmission(emit, words, self.word_bias)
-        else:
-            emission = factored_emission(support, emit, words, self.word_bias, impl)
-            emissions = EmissionTable(emission)
-        transitions = Factored(leaving, entering, rounds)
-        return HMM(start.log_softmax(0), transitions, emissions, support, self.end)
+            (whole,) = apply(self.networks.values(), [torch.cat(inputs)], self.impl)
+            found = list(whole.chunk(len(self.made)))
+        return dict(zip(self.made, found, strict=True))
+
+    def _fused(self) -> bool:
+        shared = self.options.monolithic and self.options.embeddings == "independent"
+        networks = self.networks.values()
+        return not shared and all(isinstance(n, MLP) and n.fused() for n in networks)
+
+    def _start(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Tensor:
+        if self.options.start == "direct":
+            return self.start if kept is None else self.start.index_select(0, kept)
+        if "start" in vectors:
+            weight, bias = self.starting.parameters()
+            return scores(vectors["start"].contiguous(), weight.squeeze(0), self.impl) + bias
+        return scores(vectors["entering"].contiguous(), self.before_first, self.impl)
+
+    def _transitions(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Transitions:
+        if self.options.transition == "direct":
+            return Table(kept_transition(self.transition, kept), self.rounds)
+        leaving, entering = vectors["leaving"], vectors["entering"]
+        wide = self.options.width > WIDEST
+        if wide and self.rounds and isinstance(self.support, Dense):
+            return Table(leaving @ entering.T, rounded=True)
+        return Factored(leaving, entering, self.rounds and not wide)
+
+    def _emissions(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Emissions:
+        support = self.support if kept is None else self.support.restrict(kept)
+        if self.options.emission == "direct":
+            cells = kept_cells(self.support, self.emission, kept)
+            return EmissionTable(normalise_cells(support, cells))
+        words = rounded(self.words) if self.rounds else self.words
+        bias = self.word_bias if self.options.word_bias else words.new_zeros(len(words))
+        wide = self.options.width > WIDEST
+        if self.rounds and not wide and isinstance(support, Dense):
+            return FactoredEmission(vectors["emit"], words, bias)
+        impl = "torch" if wide else self.impl
+        return EmissionTable(factored_emission(support, vectors["emit"], words, bias, impl))
 
 
-class IndependentEmbedding(nn.Module):
-    """One embedding (Z, H), the same for every role."""
+def width_for(options: NeuralOptions, support: Support) -> int:
+    """The width whose number of parameters comes closest to `options.size`."""
+    step = 2 * options.heads if options.network == "transformer" else 2
 
-    def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
-        super().__init__()
-        self.roles = roles
-        self.table = nn.Parameter(torch.randn(support.num_states, width) * scale)
+    def count(width: int) -> int:
+        with torch.device("meta"):
+            made = Neural(dataclasses.replace(options, size=None, width=width), support, None)
+        return sum(p.numel() for p in made.parameters())
 
-    def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
-        chosen = self.table if kept is None else take_rows(self.table, kept, impl)
-        return dict.fromkeys(self.roles, chosen)
+    assert options.size is not None
+    low, high = step, step
+    if count(low) > options.size * 1.5:
+        raise ValueError(
+            f"a model with {support.num_states} states and {support.vocabulary_size} words has at "
+            f"least {count(low):,} parameters, more than the size {options.size:,}"
+        )
+    while count(high) < options.size:
+        high *= 2
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        low, high = (middle, high) if count(middle) < options.size else (low, middle)
+    return min((low, high), key=lambda width: abs(count(width) - (options.size or 0)))
 
 
-class FactoredEmbedding(nn.Module):
-    """[block, state] halves (M, H/2) and (Z, H/2), composed by one network per role."""
+def _roles(options: NeuralOptions) -> list[str]:
+    """What a state is embedded for."""
+    roles = ["leaving", "entering"] if options.transition == "factored" else []
+    if options.emission == "factored":
+        roles.append("emit")
+    by_entering = options.transition == "factored" and options.entering == "mlp"
+    if options.start == "factored" and not by_entering:
+        roles.append("start")
+    return roles
 
-    def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
-        super().__init__()
-        if not isinstance(support, Blocked) or width % 2:
-            raise ValueError(
-                f"factored embeddings need a blocked support and an even width, not "
-                f"{type(support).__name__.lower()} and {width}"
-            )
-        self.block = nn.Parameter(torch.randn(support.partition.num_blocks, width // 2) * scale)
-        self.own = nn.Parameter(torch.randn(support.num_states, width // 2) * scale)
-        self.compose = nn.ModuleDict({role: Residual(width) for role in roles})
 
-    def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
-        own = self.own if kept is None else take_rows(self.own, kept, impl)
-        per_block = len(own) // len(self.block)
-        block = self.block.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
-        both = torch.cat([block, own], dim=1)
-        found = apply(self.compose.values(), [both] * len(self.compose), impl)
-        return dict(zip(self.compose, found, strict=True))
+def _network(options: NeuralOptions, support: Support) -> MLP | StateTransformer:
+    if options.network == "mlp":
+        shape = MLPShape(options.layers, options.skip, options.relu, options.layer_norm)
+        return MLP(options.width, shape)
+    return StateTransformer(BackboneConfig.of(options.width, options.layers, options.heads))
+
+
+def _check(options: NeuralOptions) -> None:
+    if options.width < 1 or options.layers < 0 or options.heads < 1:
+        raise ValueError(
+            f"width and heads must be at least 1 and layers not below 0, not {options.width}, "
+            f"{options.heads} and {options.layers}"
+        )
+    if options.network == "transformer" and (options.layers < 1 or options.width % options.heads):
+        raise ValueError(
+            f"a transformer needs at least one layer and a width that is a multiple of its heads, "
+            f"not {options.layers}, {options.width} and {options.heads}"
+        )
+
+
+def _with_defaults(name: str, changes: dict[str, Any]) -> type:
+    """NeuralOptions with other defaults."""
+    fields = [
+        (field.name, field.type, dataclasses.field(default=changes[field.name]))
+        for field in dataclasses.fields(NeuralOptions)
+        if field.name in changes
+    ]
+    title = "".join(part.title() for part in name.split("-"))
+    return dataclasses.make_dataclass(
+        f"{title}Options",
+        fields,
+        bases=(NeuralOptions,),
+        frozen=True,
+        namespace={"__doc__": NeuralOptions.__doc__, "__module__": __name__},
+    )
+
+
+for _name, _changes in VARIANTS.items():
+    register(_name, _with_defaults(_name, _changes) if _changes else NeuralOptions)(Neural)

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
-from bighmm.kernels.gather import take_square
 from bighmm.params import Parameterisation, register
+from bighmm.params.direct import kept_cells, kept_transition
 from bighmm.params.emissions import normalise_cells
-from bighmm.support import Blocked, Dense, Support
+from bighmm.support import Support
 from bighmm.transitions import Table
 
 
@@ -36,24 +36,14 @@ class Scalar(Parameterisation):
 
     def forward(self, kept: Tensor | None = None) -> HMM:
         self.support = self.support.to(self.start.device)
-        if kept is None:
-            return self._hmm(self.support, self.start, self.transition, self.emission)
-        return self._hmm(
-            self.support.restrict(kept),
-            self.start.index_select(0, kept),
-            take_square(self.transition, kept, "auto"),
-            self._kept_cells(kept),
+        support = self.support if kept is None else self.support.restrict(kept)
+        start = self.start if kept is None else self.start.index_select(0, kept)
+        transition = kept_transition(self.transition, kept)
+        emission = normalise_cells(support, kept_cells(self.support, self.emission, kept))
+        return HMM(
+            start.log_softmax(0),
+            Table(transition, rounded=self.operands == "bfloat16"),
+            EmissionTable(emission),
+            support,
+            self.end,
         )
-
-    def _hmm(self, support: Support, start: Tensor, transition: Tensor, cells: Tensor) -> HMM:
-        emission = normalise_cells(support, cells)
-        transitions = Table(transition, rounded=self.operands == "bfloat16")
-        return HMM(start.log_softmax(0), transitions, EmissionTable(emission), support, self.end)
-
-    def _kept_cells(self, kept: Tensor) -> Tensor:
-        if isinstance(self.support, Dense):
-            return self.emission.index_select(1, kept)
-        if isinstance(self.support, Blocked):
-            within = kept.view(self.support.partition.num_blocks, -1) % self.support.alive
-            return self.emission.gather(1, within.index_select(0, self.support.partition.block_of))
-        return self.emission  # a free support keeps its K places and marks the dropped ones
