@@ -9,7 +9,7 @@ import bighmm
 
 
 def test_public_names():
-    assert set(bighmm.__all__) == {"HMM", "HMMLM", "BestPath", "Posterior"}
+    assert set(bighmm.__all__) == {"HMM", "HMMLM", "BestPath", "Posterior", "baum_welch"}
     for name in bighmm.__all__:
         assert getattr(bighmm, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

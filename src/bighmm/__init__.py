@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM, BestPath, Posterior
+    from bighmm.learn.baum_welch import baum_welch
     from bighmm.lm import HMMLM
 
-__all__ = ["HMM", "HMMLM", "BestPath", "Posterior"]
+__all__ = ["HMM", "HMMLM", "BestPath", "Posterior", "baum_welch"]
 
 _PLACES = {
     "HMM": "bighmm.hmm",
     "BestPath": "bighmm.hmm",
     "Posterior": "bighmm.hmm",
     "HMMLM": "bighmm.lm",
+    "baum_welch": "bighmm.learn.baum_welch",
 }
 
 

@@ -69,6 +69,15 @@ class TrainingSettings:
     """Tokens per row."""
     state_dropout: float = 0.5
     """Share of every block's states that a step does without."""
+    optimizer: Literal["adamw", "baum-welch"] = "adamw"
+    """adamw: gradient descent; baum-welch: expected counts, of scalar parameters only."""
+    step_size: float = 1.0
+    """Baum-Welch: how far to go from the old probabilities (0) to the batch's (1); follows the
+    learning rate's schedule."""
+    smoothing: float = 0.0
+    """Baum-Welch: what is added to every expected count."""
+    full_batch: bool = False
+    """Baum-Welch: a step reads the whole text, batch by batch, the same every time."""
     lr: float = 0.01
     """Learning rate (the highest one, with warm-up)."""
     beta1: float = 0.9
@@ -239,10 +248,32 @@ def _check(recipe: Recipe) -> None:
             f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
             f"{training.beta1}, {training.beta2} and {training.lr}"
         )
+    _check_baum_welch(model, training)
     if getattr(recipe.parameters, "width", 1) < 1:
         raise ValueError(f"width must be at least 1, not {recipe.parameters.width}")
     if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
         raise ValueError(
             f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "
             f"{training.final_lr}"
+        )
+
+
+def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
+    if not (0 < training.step_size <= 1 and 0 <= training.smoothing < math.inf):
+        raise ValueError(
+            f"step_size must be above 0 and at most 1, and smoothing finite and not below 0, not "
+            f"{training.step_size} and {training.smoothing}"
+        )
+    if training.optimizer == "adamw":
+        if training.full_batch:
+            raise ValueError("full_batch is for optimizer = baum-welch; AdamW trains on batches")
+        return
+    if model.family != "hmm" or model.parameters != "scalar":
+        kind = model.parameters if model.family == "hmm" else model.family
+        raise ValueError(
+            f"Baum-Welch makes tables of probabilities, so it needs parameters = scalar, not {kind}"
+        )
+    if training.state_dropout != 0:
+        raise ValueError(
+            f"Baum-Welch has no state dropout; set state_dropout to 0, not {training.state_dropout}"
         )

@@ -215,6 +215,18 @@ def test_killed_run_goes_on_as_if_it_had_not_been(
     assert {path.name for path in run.iterdir()} == names | {"checkpoint.previous"}
 
 
+def test_killed_baum_welch_goes_on_as_if_it_had_not_been(bighmm, text, tmp_path):
+    options = "--optimizer baum-welch --step-size 0.3 --parameters scalar --state-dropout 0"
+    size = "--states 24 --blocks 4 --batch 8 --window 8 --epochs 1 --device cpu"
+    arguments = ["train", "--data", text, *options.split(), *size.split(), "--out"]
+    assert bighmm(*arguments, tmp_path / "whole")[0] == 0
+    run = tmp_path / "run"
+    assert bighmm(*arguments, run, sabotage=killed_in_the_middle)[0] == -signal.SIGKILL
+    assert load_checkpoint(run)[0].state["step"] == SECOND_CHECK
+    assert bighmm("train", "--resume", "--out", run)[0] == 0
+    assert left_by(run) == left_by(tmp_path / "whole")
+
+
 def test_killed_again_and_again(bighmm, text, undisturbed, tmp_path):
     run = tmp_path / "run"
     arguments = ["train", "--data", text, *SMALL, "--out", run]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bighmm.emissions import EmissionTable
+from bighmm.infer import counts_triton
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length
 from bighmm.transitions import Table
 
@@ -28,6 +29,12 @@ class Counts(NamedTuple):
     emission: Tensor  # (V, K) expected emissions of each token by its k-th state
 
 
+class Sums(NamedTuple):
+    start: Tensor  # (Z,)
+    transition: Tensor  # (Z, Z)
+    emission: Tensor  # (V, K)
+
+
 class _LogProbs(Table):
     """Transition log-probabilities, normalised already."""
 
@@ -38,22 +45,46 @@ class _LogProbs(Table):
 
 def expected_counts(hmm: HMM, sequences: Sequences, cost_per_position: int) -> Counts:
     """Summed over the rows; a row of probability zero adds nothing."""
-    every = slice(0, hmm.num_states)
-    with torch.no_grad():
-        moves = hmm.transitions.logits(every) - hmm.transitions.norm.unsqueeze(1)
-    leaves = [t.detach().clone().requires_grad_() for t in (hmm.start, moves, hmm.emission)]
-    start, moves, emission = leaves
-    free = dataclasses.replace(
-        hmm, start=start, transitions=_LogProbs(moves), emissions=EmissionTable(emission)
-    )
-    totals = [torch.zeros_like(t) for t in leaves]
+    counting = Counting(hmm)
     log_prob = hmm.start.new_zeros(len(sequences.ids))
     for rows in batches_by_length(sequences.lengths, cost_per_position):
+        log_prob[rows], _ = counting.add(sequences.rows(rows), Carry.at_start(hmm, len(rows)))
+    return Counts(log_prob, *counting.sums)
+
+
+class Counting:
+    """The expected counts of one model, summed over all the windows that are added."""
+
+    def __init__(self, hmm: HMM, impl: str = "auto") -> None:
+        """impl: as in `kernels`, for dense models that fit those of `counts_triton`."""
+        with torch.no_grad():
+            moves = hmm.transitions.logits(slice(0, hmm.num_states))
+            moves = moves - hmm.transitions.norm.unsqueeze(1)
+        self.tables = Sums(*(t.detach().requires_grad_() for t in (hmm.start, moves, hmm.emission)))
+        self.hmm = dataclasses.replace(
+            hmm,
+            start=self.tables.start,
+            transitions=_LogProbs(self.tables.transition),
+            emissions=EmissionTable(self.tables.emission),
+        )
+        self.kernels = counts_triton.fits(hmm, impl)
+        self.sums = Sums(*map(torch.zeros_like, self.tables))
+
+    def add(self, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
+        """log p(window | what came before) (B,), and the state after it."""
+        found = None
+        if self.kernels:
+            found = counts_triton.count(self.hmm, self.tables, window, carry)
+        log_prob, carry, counts = found or self._count(window, carry)
+        for total, count in zip(self.sums, counts, strict=True):
+            if count is not None:
+                total += count
+        return log_prob, carry
+
+    def _count(
+        self, window: Sequences, carry: Carry
+    ) -> tuple[Tensor, Carry, tuple[Tensor | None, ...]]:
         with torch.enable_grad():
-            part, _ = free.advance(sequences.rows(rows), Carry.at_start(free, len(rows)))
-            grads = torch.autograd.grad(part.sum(), leaves, allow_unused=True)
-        log_prob[rows] = part.detach()
-        for total, grad in zip(totals, grads, strict=True):
-            if grad is not None:
-                total += grad
-    return Counts(log_prob, *totals)
+            log_prob, carry = self.hmm.advance(window, carry)
+        counts = torch.autograd.grad(log_prob.sum(), self.tables, allow_unused=True)
+        return log_prob.detach(), carry, counts

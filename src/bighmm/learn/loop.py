@@ -41,7 +41,7 @@ class StepReport:
     total_steps: int
     epoch: float
     loss: float  # nats per token of this batch
-    lr: float
+    lr: float  # or the step size of Baum-Welch
     tokens: int  # tokens seen in all
     seconds: float  # spent in training in all, over interruptions
 
@@ -74,7 +74,8 @@ class Training:
             window=settings.window,
             seed=settings.seed,
         )
-        self.total_steps = max(1, round(settings.epochs * self.batches.steps_per_epoch))
+        self.steps_per_epoch = 1 if settings.full_batch else self.batches.steps_per_epoch
+        self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
         self.check_steps = self._steps_with_checks()
         self.schedule = make_schedule(settings, self.total_steps)
         self.steps = make_steps(lm, self.batches, settings, self.schedule)
@@ -132,7 +133,7 @@ class Training:
             report = StepReport(
                 step=self.step,
                 total_steps=self.total_steps,
-                epoch=self.step / self.batches.steps_per_epoch,
+                epoch=self.step / self.steps_per_epoch,
                 loss=done.loss,
                 lr=done.lr,
                 tokens=self.tokens,
@@ -157,14 +158,17 @@ class Training:
         if math.isfinite(value):
             return
         saved = existing_folder(self.run_folder / "checkpoint")
+        remedy = f"a lower learning rate than {self.settings.lr}"
+        if self.settings.optimizer == "baum-welch":
+            remedy = f"a smaller step_size than {self.settings.step_size} or more smoothing"
         raise Diverged(
             f"the run diverged at step {step}: the {what} is {value}; "
             + ("nothing was saved yet" if saved is None else f"the last good checkpoint is {saved}")
-            + f", and a lower learning rate than {self.settings.lr} may help"
+            + f", and {remedy} may help"
         )
 
     def _steps_with_checks(self) -> set[int]:
-        per_check = self.batches.steps_per_epoch / self.settings.checks_per_epoch
+        per_check = self.steps_per_epoch / self.settings.checks_per_epoch
         number = math.ceil(self.total_steps / per_check)
         return {round((i + 1) * per_check) for i in range(number)} | {self.total_steps}
 

@@ -52,6 +52,10 @@ def make_steps(
     lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
 ) -> Steps:
     """Captured steps on a GPU where that is possible and wanted, else plain ones."""
+    if settings.optimizer == "baum-welch":
+        from bighmm.learn.baum_welch import BaumWelchSteps
+
+        return BaumWelchSteps(lm, batches, settings, schedule)
     if lm.device.type == "cuda" and settings.capture and can_be_captured(lm, batches):
         from bighmm.learn.graph import GraphSteps
 

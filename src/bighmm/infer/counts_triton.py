@@ -1,0 +1,57 @@
+"""Expected counts of a dense model with the kernels of `dense_triton`, for `counts`.
+
+There the gradient of a transition table is that of logits, from which counts cannot be had back;
+here its rows are free numbers, and their gradient is the expected moves themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bighmm.infer import dense_triton
+from bighmm.infer.inputs import Carry, Sequences
+from bighmm.kernels import operand, product, use_triton
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+
+def fits(hmm: HMM, impl: str) -> bool:
+    return use_triton(hmm.start, impl) and dense_triton.fits(hmm)
+
+
+def count(
+    hmm: HMM, tables: tuple[Tensor, ...], window: Sequences, carry: Carry
+) -> tuple[Tensor, Carry, tuple[Tensor, ...]] | None:
+    """log p(window | what came before) (B,), the state after it, and the counts of the tables.
+
+    tables: log-probabilities of start (Z,), transition (Z, Z) and emission (V, Z). None where
+    numbers became so small that mass may have been lost.
+    """
+    batch, time = window.ids.shape
+    if time == 0 or batch == 0:
+        return None
+    with torch.enable_grad():
+        log_prob, log_alpha, relative = dense_triton._DenseLogSum.apply(
+            window, carry, _FreeMoves(), dense_triton.TableWords(), *tables
+        )
+    counts = torch.autograd.grad(log_prob.sum(), tables)
+    least, *totals = torch.stack([relative.min(), *(n.sum() for n in counts)]).tolist()
+    if least < dense_triton.SMALLEST_PROB or not all(map(math.isfinite, totals)):
+        return None
+    return log_prob.detach(), carry.then(hmm, window, log_alpha), counts
+
+
+class _FreeMoves(dense_triton.TableMoves):
+    """A table of log-probabilities, whose rows need no normaliser."""
+
+    def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
+        probs = operand(operands[0].exp())
+        return probs, probs.sum(1, dtype=torch.float32)
+
+    def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
+        return (product(left.T, entered) * matrix,)

@@ -1,0 +1,187 @@
+"""Baum-Welch: probabilities from expected counts, with a step size for batches of a large text.
+
+One step counts how often the model is expected to use each of its probabilities in the text, and
+takes the shares of these counts as new probabilities, or goes part of the way to them:
+
+    θ ← α · (n + smoothing) / Σ (n + smoothing) + (1 − α) · θ
+
+**When the likelihood cannot fall.** Where the counts n are those of the whole text, no step lowers
+its likelihood, for any α from 0 to 1. Counts give the bound log p(θ') − log p(θ) ≥ Q(θ') − Q(θ)
+with Q(θ) = Σ n log θ. The likelihood is not concave in θ but Q is, and the shares of the counts
+maximise it: from θ to there Q can only rise, so every point on the way is at least as good as θ.
+With smoothing the same holds for log p + smoothing · Σ log θ, a prior. It does not hold for the
+counts of a batch, which know nothing of the rest of the text, nor for a text in windows between
+which a state is carried, whose counts do not see what follows their window.
+
+**What is zero.** A probability that is zero stays so, smoothing or not: that is how a model says
+what is impossible. Any other stays above zero, if only by the smallest number of its type, so that
+no word becomes impossible because a batch does not have it. A state that the text does not use at
+all keeps what it has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bighmm.batches import Batch, Batches
+from bighmm.emissions import EmissionTable
+from bighmm.hmm import HMM
+from bighmm.infer.counts import Counting, Counts, Sums
+from bighmm.infer.inputs import Carry, trusted
+from bighmm.learn.objective import Trainable
+from bighmm.learn.schedule import Schedule
+from bighmm.learn.steps import Done
+from bighmm.lm import HMMLM
+from bighmm.params.scalar import Scalar
+from bighmm.recipe import TrainingSettings
+from bighmm.support import Dense, Support
+from bighmm.transitions import Table
+
+
+class Fitted(NamedTuple):
+    hmm: HMM  # after the last iteration
+    log_probs: list[float]  # log p of all rows before each iteration
+
+
+def baum_welch(
+    hmm: HMM,
+    tokens: Tensor,
+    lengths: Tensor | None = None,
+    *,
+    iterations: int = 10,
+    step_size: float = 1.0,
+    smoothing: float = 0.0,
+) -> Fitted:
+    """Fit an HMM to token ids (B, T), each row up to its own length, by iterations over all rows.
+
+    The likelihood never falls if `smoothing` is 0. Raises ValueError for settings outside their
+    range, and if a row has probability zero: nothing can be learned from it.
+    """
+    if iterations < 1 or not 0 < step_size <= 1 or not 0 <= smoothing < math.inf:
+        raise ValueError(
+            f"iterations must be at least 1, step_size above 0 and at most 1, and smoothing finite "
+            f"and not below 0, not {iterations}, {step_size} and {smoothing}"
+        )
+    log_probs = []
+    for _ in range(iterations):
+        counts = hmm.expected_counts(tokens, lengths)
+        total = float(counts.log_prob.double().sum())
+        if not math.isfinite(total):
+            row = int((~counts.log_prob.isfinite()).nonzero()[0])
+            raise ValueError(f"row {row} of tokens has probability zero in this HMM")
+        log_probs.append(total)
+        hmm = improved(hmm, counts, step_size, smoothing)
+    return Fitted(hmm, log_probs)
+
+
+@torch.no_grad()
+def improved(
+    hmm: HMM, counts: Counts | Sums, step_size: float = 1.0, smoothing: float = 0.0
+) -> HMM:
+    """The same HMM with tables of new probabilities, from its expected counts."""
+
+    def mixed(old: Tensor, counts: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
+        """`sums` adds up what belongs to one distribution, for each of its cells."""
+        possible, smallest = old > -torch.inf, torch.finfo(old.dtype).tiny
+        used = sums(counts) > smallest
+        counts = torch.where(possible, counts + smoothing, 0.0)
+        probs = torch.lerp(old.exp(), counts / sums(counts), step_size)
+        return torch.where(possible & used, probs.clamp(min=smallest).log(), old)
+
+    moves = hmm.transitions.logits(slice(0, hmm.num_states)) - hmm.transitions.norm.unsqueeze(1)
+    start = mixed(hmm.start, counts.start, lambda n: n.sum())
+    moves = mixed(moves, counts.transition, lambda n: n.sum(1, keepdim=True))
+    emission = mixed(hmm.emission, counts.emission, lambda n: _sums_by_state(hmm.support, n))
+    emissions = EmissionTable(emission)
+    return dataclasses.replace(hmm, start=start, transitions=Table(moves), emissions=emissions)
+
+
+def _sums_by_state(support: Support, cells: Tensor) -> Tensor:
+    """For each of the cells (V, K), the sum over all cells of its state."""
+    if isinstance(support, Dense):
+        return cells.sum(0)
+    tokens = torch.arange(support.vocabulary_size, device=cells.device)
+    states = support.states(tokens).clamp(min=0).view(-1)  # where there is none, a cell holds 0
+    sums = cells.new_zeros(support.num_states).index_add_(0, states, cells.reshape(-1))
+    return sums.index_select(0, states).view(cells.shape)
+
+
+class BaumWelchSteps:
+    """Steps of a training run: the counts of a batch, or of the whole text, then new tables.
+
+    α is `step_size` times the learning rate's share of its highest value, so that it follows the
+    schedule. With `full_batch` a step reads the batches of the first epoch, the same every time.
+    """
+
+    at_once = 1
+
+    def __init__(
+        self, lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
+    ) -> None:
+        assert isinstance(lm, HMMLM) and isinstance(lm.params, Scalar), "as the recipe's check says"
+        self.lm, self.params = lm, lm.params
+        self.batches, self.settings, self.schedule = batches, settings, schedule
+        self.carry: Carry | None = None
+
+    def run(self, step: int, count: int) -> list[Done]:
+        return [self._one(step + i) for i in range(count)]
+
+    def _one(self, step: int) -> Done:
+        with torch.no_grad():
+            hmm = self.params()
+        counting, carry = Counting(hmm), self.carry
+        log_prob = torch.zeros((), dtype=torch.float64, device=self.lm.device)
+        tokens = 0
+        for batch in self._batches(step):
+            ids = torch.from_numpy(batch.ids).to(self.lm.device)
+            lengths = torch.from_numpy(batch.lengths).to(self.lm.device)
+            if carry is None or not batch.continues:
+                carry = Carry.at_start(hmm, len(ids))
+            of_rows, carry = counting.add(trusted(hmm, ids, lengths), carry)
+            log_prob += of_rows.sum(dtype=torch.float64)
+            tokens += int(batch.lengths.sum())
+        step_size = self.settings.step_size * self.schedule.rate(step) / self.settings.lr
+        size = torch.nn.utils.get_total_norm(counting.sums)
+        nats, norm = torch.stack([-log_prob, size.double()]).tolist()  # the host waits here
+        done = Done(nats / tokens, norm, step_size, tokens)
+        if math.isfinite(done.loss) and math.isfinite(done.norm):
+            self._become(improved(hmm, counting.sums, step_size, self.settings.smoothing))
+            self.carry = carry
+        return done
+
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = {f"model.{name}": t for name, t in self.params.state_dict().items()}
+        if self.carry is not None:
+            tensors |= {f"carried.{name}": t for name, t in vars(self.carry).items()}
+        return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        groups: dict[str, dict[str, Tensor]] = {"model": {}, "carried": {}}
+        for name, tensor in tensors.items():
+            group, _, rest = name.partition(".")
+            groups[group][rest] = tensor.to(self.lm.device)
+        self.params.load_state_dict(groups["model"])
+        self.lm.forget()
+        self.carry = Carry(**groups["carried"]) if groups["carried"] else None
+
+    def _batches(self, step: int) -> Iterator[Batch]:
+        if not self.settings.full_batch:
+            return iter([self.batches.batch(step)])
+        return (self.batches.batch(i) for i in range(self.batches.steps_per_epoch))
+
+    @torch.no_grad()
+    def _become(self, hmm: HMM) -> None:
+        """Log-probabilities are logits; a cell of the support that is no state's keeps its own."""
+        for logits, found in (
+            (self.params.start, hmm.start),
+            (self.params.transition, hmm.transitions.logits(slice(0, hmm.num_states))),
+            (self.params.emission, hmm.emission),
+        ):
+            logits.copy_(torch.where(found > -torch.inf, found, logits))
+        self.lm.forget()
