@@ -78,7 +78,7 @@ class BackboneConfig:
         if words < 1:
             raise ValueError(f"a transformer must see at least 1 word, not {words}")
         triangle = self.layers * (self.layers + 1)
-        below = [(words - 1) * i * (i + 1) // triangle for i in range(self.layers + 1)]
+        below = [round((words - 1) * i * (i + 1) / triangle) for i in range(self.layers + 1)]
         reach = tuple(b - a for a, b in itertools.pairwise(below))
         theta = 10_000.0 if self.rope_theta is None else self.rope_theta
         return dataclasses.replace(self, context=words, rope_theta=theta, reach=reach)
