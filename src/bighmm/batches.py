@@ -9,7 +9,7 @@ from one sentence to the next wants them as they were written.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, Protocol
 
@@ -23,6 +23,7 @@ class Batch:
     ids: np.ndarray  # (B, T) int64, 0 in the padding
     lengths: np.ndarray  # (B,) int64
     continues: bool  # the rows go on from those of the batch before
+    states: np.ndarray | None = None  # (B, T) int64 where they are known, -1 where they are not
 
 
 class Batches(Protocol):
@@ -150,6 +151,42 @@ class Windows:
     def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
         return stream, _generator(self.seed, epoch, 1).permutation(self.count)
+
+
+class Labelled:
+    """Batches of tokens, each with a state: two sets of batches that are shuffled alike."""
+
+    def __init__(self, tokens: Batches, states: Batches) -> None:
+        self.tokens, self.states = tokens, states
+        self.shape, self.steps_per_epoch = tokens.shape, tokens.steps_per_epoch
+
+    def batch(self, step: int) -> Batch:
+        return replace(self.tokens.batch(step), states=self.states.batch(step).ids)
+
+
+def labelled_batches(
+    kind: BatchKind,
+    tokens: np.ndarray,
+    documents: np.ndarray,
+    states: np.ndarray,
+    *,
+    end: int,
+    batch: int,
+    window: int,
+    seed: int,
+) -> Labelled:
+    """Batches of the first tokens of a corpus, those that have a state."""
+    if kind == "sentences":
+        raise ValueError("labels go with batches of streams, ordered or windows, not of sentences")
+    count = min(len(tokens), len(states))
+    inner = documents[documents < count]
+    documents = np.append(inner, count)
+    both = (tokens[:count], np.asarray(states[:count]).astype(np.int64))
+    made = (
+        make_batches(kind, part, documents, end=end, batch=batch, window=window, seed=seed)
+        for part in both
+    )
+    return Labelled(*made)
 
 
 def sentence_bounds(tokens: np.ndarray, end: int) -> np.ndarray:

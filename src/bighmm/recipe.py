@@ -53,7 +53,7 @@ class ModelSettings:
     paths: str | None = None
     """A Brown clustering's paths file to take the blocks from; without it one is computed."""
     parameters: str = "neural"
-    """The parameterisation: neural or scalar."""
+    """The parameterisation: neural, scalar, or a variant (ablation-b, transformer, …)."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from bighmm.cli.common import open_model
 from bighmm.cli.main import main
 from bighmm.corpus import prepare
 from bighmm.evaluate import deviation_from_one
-from bighmm.learn.objective import NeuralObjective
+from bighmm.learn.objective import NeuralObjective, Window
 from bighmm.transformer import load_own, load_pretrained
 
 
@@ -57,10 +57,10 @@ def test_windows_make_no_difference(lm, monkeypatch, window):
 def test_windows_make_no_difference_in_training(lm):
     objective, key = NeuralObjective(lm), torch.tensor(0)
     tokens = some_tokens(lm, 2, 12)
-    whole, _ = objective.loss(tokens, torch.tensor([12, 12]), objective.begin(2), key)
+    whole, _ = objective.loss(Window(tokens, torch.tensor([12, 12])), objective.begin(2), key)
     carried, parts = objective.begin(2), []
     for part in tokens.split(4, dim=1):
-        loss, carried = objective.loss(part, torch.tensor([4, 4]), carried, key)
+        loss, carried = objective.loss(Window(part, torch.tensor([4, 4])), carried, key)
         parts.append(loss)
     torch.testing.assert_close(torch.stack(parts).mean(), whole, rtol=1e-5, atol=1e-5)
 

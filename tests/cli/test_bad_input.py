@@ -81,7 +81,7 @@ class TestTrainSettings:
             (["--state-dropout", 1], "state_dropout must be in [0, 1), not 1.0"),
             (["--epochs", -1], "epochs"),
             (["--lr", 0], "lr"),
-            (["--parameters", "quantum"], "no parameterisation 'quantum'; choose from neural, sca"),
+            (["--parameters", "quantum"], "no parameterisation 'quantum'; choose from ablation-a"),
             (["--device", "gpu"], "there is no device 'gpu'; use cpu, cuda or auto"),
             (["--device", "mps"], "there is no device 'mps'; use cpu, cuda or auto"),
             (["--device", "cuda:99"], "there is no GPU 'cuda:99' that torch can use here"),

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bighmm import params, randomness
 from bighmm.baselines.neural import NeuralLM
-from bighmm.learn.objective import HMMObjective
+from bighmm.learn.objective import HMMObjective, Window
 from bighmm.learn.steps import can_be_captured
 from bighmm.recipe import TrainingSettings
 from models import random_support
@@ -66,9 +66,9 @@ def one_step(lm, dropout, step):
     carried, key = objective.begin(3), randomness.key(1, step)
 
     def run():
-        loss, after = objective.loss(ids, lengths, carried, key)
+        loss, after = objective.loss(Window(ids, lengths), carried, key)
         loss.backward()
-        return objective.loss(ids, lengths, after, key)[0]
+        return objective.loss(Window(ids, lengths), after, key)[0]
 
     return run
 

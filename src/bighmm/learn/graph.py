@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from bighmm import randomness
-from bighmm.batches import Batch, Batches
-from bighmm.learn.objective import State, Trainable, make_objective
+from bighmm.batches import Batch, Batches, Labelled
+from bighmm.learn.objective import Objective, State, Trainable, Window, make_objective
 from bighmm.learn.schedule import Schedule
 from bighmm.learn.steps import (
     Done,
@@ -33,12 +33,18 @@ class GraphSteps:
     at_once = 64
 
     def __init__(
-        self, lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
+        self,
+        lm: Trainable,
+        batches: Batches,
+        settings: TrainingSettings,
+        schedule: Schedule,
+        objective: Objective | None = None,
+        optimizer: torch.optim.AdamW | None = None,
     ) -> None:
         assert batches.shape is not None, "a graph needs batches of one shape"
         self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
-        self.objective = make_objective(lm, settings)
-        self.optimizer = make_optimizer(lm, settings)
+        self.objective = objective or make_objective(lm, settings)
+        self.optimizer = optimizer or make_optimizer(lm, settings)
         self.stream = torch.cuda.Stream(lm.device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.plain_steps = 0
@@ -46,6 +52,7 @@ class GraphSteps:
         rows, window = batches.shape
         burst, device = self.at_once, lm.device
         self.ids = torch.zeros(burst, rows, window, dtype=torch.long, device=device)
+        self.states = torch.zeros_like(self.ids) if isinstance(batches, Labelled) else None
         self.lengths = torch.zeros(burst, rows, dtype=torch.long, device=device)
         self.continues = torch.zeros(burst, dtype=torch.bool, device=device)
         self.rates = torch.zeros(burst, device=device)
@@ -93,15 +100,18 @@ class GraphSteps:
         self.graph.replay()
 
     def _body(self) -> None:
-        ids = self.ids[self.place].squeeze(0)
-        lengths = self.lengths[self.place].squeeze(0)
+        window = Window(
+            self.ids[self.place].squeeze(0),
+            self.lengths[self.place].squeeze(0),
+            None if self.states is None else self.states[self.place].squeeze(0),
+        )
         continues = self.continues[self.place]
         carried = {
             name: torch.where(continues.view(1, *[1] * (was.dim() - 1)), was, self.nothing[name])
             for name, was in self.carried.items()
         }
         key = self.keys[self.place].squeeze(0)
-        loss, carried = self.objective.loss(ids, lengths, carried, key)
+        loss, carried = self.objective.loss(window, carried, key)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = clip(self.lm, self.optimizer, self.settings)
@@ -121,19 +131,24 @@ class GraphSteps:
     def _fill(self, batches: list[Batch], rates: list[float], keys: Tensor) -> None:
         count = len(batches)
         ids = np.zeros((count, *self.ids.shape[1:]), dtype=np.int64)
+        states = None if self.states is None else np.zeros_like(ids)
         lengths = np.zeros((count, self.lengths.shape[1]), dtype=np.int64)
         for i, batch in enumerate(batches):
             rows, window = batch.ids.shape
             ids[i, :rows, :window] = batch.ids
             lengths[i, :rows] = batch.lengths
+            if states is not None and batch.states is not None:
+                states[i, :rows, :window] = batch.states
         for buffer, values in (
             (self.ids, torch.from_numpy(ids)),
+            (self.states, None if states is None else torch.from_numpy(states)),
             (self.lengths, torch.from_numpy(lengths)),
             (self.continues, torch.tensor([batch.continues for batch in batches])),
             (self.rates, torch.tensor(rates)),
             (self.keys, keys),
         ):
-            buffer[:count].copy_(values)
+            if buffer is not None and values is not None:
+                buffer[:count].copy_(values)
         self.place.zero_()
 
     def _carry(self, state: State) -> None:

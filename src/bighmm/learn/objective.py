@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from bighmm.baselines.neural import NeuralLM
-from bighmm.infer.inputs import trusted
+from bighmm.infer.inputs import ends_text, trusted
+from bighmm.infer.joint import log_joint
 from bighmm.learn.carried import Carried
 from bighmm.lm import HMMLM
 from bighmm.recipe import TrainingSettings
@@ -25,15 +26,21 @@ State = dict[str, Tensor]
 Trainable = HMMLM | NeuralLM
 
 
+class Window(NamedTuple):
+    """What a step reads, on the device."""
+
+    ids: Tensor  # (B, T)
+    lengths: Tensor  # (B,)
+    states: Tensor | None = None  # (B, T) where they are known, -1 where they are not
+
+
 class Objective(Protocol):
     def begin(self, rows: int) -> State:
         """What is carried into the first window of a text."""
         ...
 
-    def loss(
-        self, ids: Tensor, lengths: Tensor, carried: State, key: Tensor
-    ) -> tuple[Tensor, State]:
-        """Nats per token of ids (B, T) of these lengths (B,), and what is carried on."""
+    def loss(self, window: Window, carried: State, key: Tensor) -> tuple[Tensor, State]:
+        """Nats per token of a window, and what is carried on."""
         ...
 
     def precision(self) -> AbstractContextManager[None]:
@@ -61,14 +68,12 @@ class HMMObjective:
             torch.ones(rows, dtype=torch.bool, device=device),
         ).fields()
 
-    def loss(
-        self, ids: Tensor, lengths: Tensor, carried: State, key: Tensor
-    ) -> tuple[Tensor, State]:
+    def loss(self, window: Window, carried: State, key: Tensor) -> tuple[Tensor, State]:
         kept = self._draw_mask(key)
         hmm = self.lm.params(kept)
         carry = Carried(**carried).onto(hmm, kept, self.lm.params.support.num_states)
-        window = trusted(hmm, ids, lengths)
-        log_prob, carry = hmm.advance(window, carry)
+        sequences = trusted(hmm, window.ids, window.lengths)
+        log_prob, carry = hmm.advance(sequences, carry)
         return -log_prob.sum() / window.lengths.sum(), Carried.after(carry, hmm, kept).fields()
 
     def precision(self) -> AbstractContextManager[None]:
@@ -81,6 +86,42 @@ class HMMObjective:
         return self.lm.params.support.draw_kept(self.dropout, key.to(self.lm.device))
 
 
+class LabelledObjective:
+    """Nats per token of words and states together: latent variable distillation.
+
+    All states take part, as any of them may be a label. Carried is the last word's state, and
+    whether the next one is drawn from the start distribution.
+    """
+
+    def __init__(self, lm: HMMLM) -> None:
+        self.lm = lm
+
+    def begin(self, rows: int) -> State:
+        device = self.lm.device
+        return {
+            "state": torch.full((rows,), -1, device=device),
+            "fresh": torch.ones(rows, dtype=torch.bool, device=device),
+        }
+
+    def loss(self, window: Window, carried: State, key: Tensor) -> tuple[Tensor, State]:
+        assert window.states is not None, "the batches have labels"
+        hmm = self.lm.params()
+        sequences = trusted(hmm, window.ids, window.lengths)
+        sequences.fresh[:, 0] = carried["fresh"]
+        terms = log_joint(hmm, sequences, window.states, carried["state"])
+        last = (window.lengths - 1).clamp(min=0).unsqueeze(1)
+        empty = window.lengths == 0
+        state = window.states.gather(1, last).squeeze(1)
+        fresh = ends_text(hmm, window.ids.gather(1, last).squeeze(1))
+        return -terms.sum() / window.lengths.sum(), {
+            "state": torch.where(empty, carried["state"], state),
+            "fresh": torch.where(empty, carried["fresh"], fresh),
+        }
+
+    def precision(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class NeuralObjective:
     """Cross-entropy; carried are the network's state, and the last words as "last"."""
 
@@ -91,9 +132,8 @@ class NeuralObjective:
         last = torch.full((rows,), self.lm.end, device=self.lm.device)
         return {**self.lm.params.begin(rows, self.lm.end), "last": last}
 
-    def loss(
-        self, ids: Tensor, lengths: Tensor, carried: State, key: Tensor
-    ) -> tuple[Tensor, State]:
+    def loss(self, window: Window, carried: State, key: Tensor) -> tuple[Tensor, State]:
+        ids, lengths = window.ids, window.lengths
         state = {name: tensor for name, tensor in carried.items() if name != "last"}
         previous = torch.cat([carried["last"].unsqueeze(1), ids[:, :-1]], dim=1)
         logits, state = self.lm.params(previous, state, key.to(ids.device))

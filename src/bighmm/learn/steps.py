@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from bighmm.baselines.neural import NeuralLM
 from bighmm.batches import Batches
 from bighmm.infer import dense_triton
 from bighmm.kernels import use_triton
-from bighmm.learn.objective import State, Trainable, make_objective
+from bighmm.learn.objective import Objective, State, Trainable, Window, make_objective
 from bighmm.learn.schedule import Schedule
 from bighmm.recipe import TrainingSettings
 from bighmm.support import Blocked, Dense
@@ -49,7 +50,12 @@ class Steps(Protocol):
 
 
 def make_steps(
-    lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
+    lm: Trainable,
+    batches: Batches,
+    settings: TrainingSettings,
+    schedule: Schedule,
+    objective: Objective | None = None,
+    optimizer: torch.optim.AdamW | None = None,
 ) -> Steps:
     """Captured steps on a GPU where that is possible and wanted, else plain ones."""
     if settings.optimizer == "baum-welch":
@@ -59,8 +65,8 @@ def make_steps(
     if lm.device.type == "cuda" and settings.capture and can_be_captured(lm, batches):
         from bighmm.learn.graph import GraphSteps
 
-        return GraphSteps(lm, batches, settings, schedule)
-    return PlainSteps(lm, batches, settings, schedule)
+        return GraphSteps(lm, batches, settings, schedule, objective, optimizer)
+    return PlainSteps(lm, batches, settings, schedule, objective, optimizer)
 
 
 def can_be_captured(lm: Trainable, batches: Batches) -> bool:
@@ -85,11 +91,17 @@ class PlainSteps:
     at_once = 1
 
     def __init__(
-        self, lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
+        self,
+        lm: Trainable,
+        batches: Batches,
+        settings: TrainingSettings,
+        schedule: Schedule,
+        objective: Objective | None = None,
+        optimizer: torch.optim.AdamW | None = None,
     ) -> None:
         self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
-        self.objective = make_objective(lm, settings)
-        self.optimizer = make_optimizer(lm, settings)
+        self.objective = objective or make_objective(lm, settings)
+        self.optimizer = optimizer or make_optimizer(lm, settings)
         self.carried: State | None = None
 
     def run(self, step: int, count: int) -> list[Done]:
@@ -98,13 +110,16 @@ class PlainSteps:
 
     def _one(self, step: int) -> Done:
         batch = self.batches.batch(step)
-        ids = torch.from_numpy(batch.ids).to(self.lm.device)
-        lengths = torch.from_numpy(batch.lengths).to(self.lm.device)
+        window = Window(
+            self._on_device(batch.ids),
+            self._on_device(batch.lengths),
+            None if batch.states is None else self._on_device(batch.states),
+        )
         carried = self.carried
         if carried is None or not batch.continues:
-            carried = self.objective.begin(len(ids))
+            carried = self.objective.begin(len(window.ids))
         key = randomness.key(self.settings.seed, step)
-        loss, carried = self.objective.loss(ids, lengths, carried, key)
+        loss, carried = self.objective.loss(window, carried, key)
         rate = self.schedule.rate(step)
         set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
@@ -117,6 +132,9 @@ class PlainSteps:
             self.lm.forget()
             self.carried = {name: tensor.detach() for name, tensor in carried.items()}
         return done
+
+    def _on_device(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.lm.device)
 
     def tensors(self) -> dict[str, Tensor]:
         return saved_tensors(self.lm, self.optimizer, self.carried)
