@@ -13,6 +13,7 @@ COMMANDS = {
     "next": ("bighmm.cli.questions", "the most likely next words after a text"),
     "sample": ("bighmm.cli.questions", "text drawn from a model"),
     "tag": ("bighmm.cli.questions", "the most likely states of a text, and what they stand for"),
+    "distill": ("bighmm.cli.distill", "labels for training from a teacher's vectors"),
     "cluster": ("bighmm.cli.corpora", "Brown clusters of a corpus"),
     "data": ("bighmm.cli.corpora", "what is known about a corpus"),
     "reproduce": ("bighmm.cli.reproduce", "a paper's tables with our figures beside them"),

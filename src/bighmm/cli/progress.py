@@ -13,6 +13,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -38,6 +39,28 @@ def clustering_progress() -> Iterator[Callable[[int, int], None]]:
 
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
+
+        yield report
+
+
+@contextlib.contextmanager
+def stages_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress(stage, done, total) callback: bars on a terminal, elsewhere some lines."""
+    console, last_line = err(), time.monotonic()
+    live = console.is_terminal
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    left = TimeRemainingColumn()
+    with Progress(*columns, left, console=console, disable=not live) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            nonlocal last_line
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total)
+            progress.update(tasks[stage], completed=done, total=total)
+            if not live and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+                last_line = time.monotonic()
+                console.print(f"{stage}: {done:,} of {total:,}")
 
         yield report
 

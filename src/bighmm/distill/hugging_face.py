@@ -1,0 +1,196 @@
+"""Hugging Face models as teachers: a folder, a .gguf file, or a name that was downloaded before.
+
+They need the extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from torch import Tensor
+
+from bighmm.distill.teachers import Pieces
+from bighmm.sources import sha256_of
+from bighmm.text import Tokenizer
+
+SUFFIXES = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt")  # of what decides vectors
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model is: a folder, and the .gguf file in it if it is one."""
+
+    name: str
+    folder: Path
+    gguf: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What transformers is asked for."""
+        where = {"pretrained_model_name_or_path": str(self.folder), "local_files_only": True}
+        return where if self.gguf is None else {**where, "gguf_file": self.gguf}
+
+    def hashes(self) -> dict[str, str]:
+        if self.gguf is not None:
+            return {self.gguf: sha256_of(self.folder / self.gguf)}
+        files = sorted(path for path in self.folder.iterdir() if path.suffix in SUFFIXES)
+        return {path.name: sha256_of(path) for path in files if path.is_file()}
+
+
+def find_model(name: str) -> Place:
+    """Where the model of that name is; ValueError with one sentence where there is none."""
+    path = Path(name).expanduser()
+    if path.is_file() and path.suffix == ".gguf":
+        return Place(name, path.parent, path.name)
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return Place(name, path)
+        found = sorted(path.glob("*.gguf"))
+        if len(found) == 1:
+            return Place(name, path, found[0].name)
+        raise ValueError(
+            f"the teacher {name} is a folder without a model: it has no config.json, and "
+            f"{len(found)} .gguf files where there should be one"
+        )
+    try:
+        return Place(name, Path(snapshot_download(name, local_files_only=True)))
+    except (LocalEntryNotFoundError, HFValidationError, OSError):
+        raise ValueError(
+            f'there is no teacher {name}; give "random", the folder of a network or of a Hugging '
+            "Face model, a .gguf file, or a name on the Hugging Face hub that was downloaded before"
+        ) from None
+
+
+class HuggingFaceTeacher:
+    """The hidden vectors of a network after `layer`; its marks stand around every window."""
+
+    def __init__(
+        self, place: Place, *, layer: int, fresh: bool, seed: int, device: torch.device
+    ) -> None:
+        self.place, self.device, self.layer = place, device, layer
+        self.fresh = seed if fresh else None
+        self._tokenizer, self._model = _load(place, self.fresh, device)
+        config = self._model.config
+        if getattr(config, "is_encoder_decoder", False):
+            raise ValueError(
+                f"the teacher {place.name} is an encoder with a decoder; a causal or a "
+                "bidirectional model is needed"
+            )
+        self.width: int = config.hidden_size
+        layers: int = config.num_hidden_layers
+        if not -layers - 1 <= layer <= layers:
+            raise ValueError(
+                f"the teacher {place.name} has no layer {layer}; it has 0 (the embeddings) to "
+                f"{layers}, or counted from the end -1 to {-layers - 1}"
+            )
+        self._before, self._after = _marks(self._tokenizer)
+        self.causal = self._is_causal()
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "kind": "hugging-face",
+            "name": self.place.name,
+            "files": self.place.hashes(),
+            "layer": self.layer % (self._model.config.num_hidden_layers + 1),
+            "fresh": self.fresh,
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+        }
+
+    def shares(self, tokenizer: Tokenizer) -> bool:
+        """Whether every id of the corpus stands for the same piece here."""
+        if tokenizer.size > len(self._tokenizer):
+            return False
+        theirs = self._tokenizer.convert_ids_to_tokens(list(range(tokenizer.size)))
+        return all(piece == tokenizer.token(i) for i, piece in enumerate(theirs))
+
+    def cut(self, text: str) -> Pieces:
+        made = self._tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )
+        offsets = np.array(made["offset_mapping"], np.int64).reshape(-1, 2)
+        return Pieces(np.array(made["input_ids"], np.int64), offsets[:, 0], offsets[:, 1])
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        before, after = len(self._before), len(self._after)
+        longest = getattr(self._model.config, "max_position_embeddings", None)
+        if longest is not None and ids.shape[1] + before + after > longest:
+            raise ValueError(
+                f"the teacher {self.place.name} reads {longest} tokens at most, its own marks "
+                f"counted; a window of {ids.shape[1]} is too long"
+            )
+        around = (torch.tensor(marks, device=ids.device) for marks in (self._before, self._after))
+        first, last = (marks.long().expand(len(ids), -1) for marks in around)
+        whole = torch.cat([first, ids, last], 1)
+        with torch.inference_mode():
+            made = self._model(
+                input_ids=whole,
+                attention_mask=torch.ones_like(whole),
+                output_hidden_states=self.layer != -1,
+            )
+        found = made.last_hidden_state if self.layer == -1 else made.hidden_states[self.layer]
+        return found[:, before : before + ids.shape[1]]
+
+    def _is_causal(self) -> bool:
+        """Seen by its behaviour, since configurations do not say it reliably."""
+        ids = torch.arange(8, device=self.device).unsqueeze(0) % len(self._tokenizer)
+        other = ids.clone()
+        other[0, -1] = 0
+        first, second = self.hidden(ids)[0, :-1], self.hidden(other)[0, :-1]
+        return bool(torch.allclose(first.float(), second.float(), rtol=1e-3, atol=1e-3))
+
+
+def _load(place: Place, fresh: int | None, device: torch.device) -> tuple[Any, Any]:
+    """The tokenizer and the network, with fresh weights if a seed for them is given."""
+    try:
+        import transformers
+
+        if place.gguf is not None:
+            import accelerate  # noqa: F401  transformers asks for it
+            import gguf  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f'the teacher {place.name} needs the package {error.name}: install "bighmm[teachers]"'
+        ) from None
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # that there is an unused output, for instance
+    missing: set[str] = set()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**place.arguments())
+        if fresh is None:
+            model, report = transformers.AutoModel.from_pretrained(
+                **place.arguments(), dtype=dtype, output_loading_info=True
+            )
+            missing = {name for name in report["missing_keys"] if "pooler" not in name}
+        else:
+            config = transformers.AutoConfig.from_pretrained(**place.arguments())
+            with torch.random.fork_rng():
+                torch.manual_seed(fresh)
+                model = transformers.AutoModel.from_config(config, dtype=torch.float32).to(dtype)
+    except Exception as error:  # the library raises nothing narrower
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"the teacher {place.name} cannot be opened: {reason}") from None
+    if missing:
+        raise ValueError(
+            f"the teacher {place.name} is not complete: it has no {min(missing)}, and "
+            f"{len(missing) - 1} other weights are missing"
+        )
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"the tokenizer of the teacher {place.name} does not say where its pieces stand in a "
+            "text; one with a tokenizer.json is needed"
+        )
+    return tokenizer, model.to(device).eval()
+
+
+def _marks(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The ids that the tokenizer puts before and after a text."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    first = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+    return whole[:first], whole[first + len(bare) :]

@@ -1,0 +1,241 @@
+"""Labels on the disk: right, found again, resumed, and refused where they do not belong."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bighmm.corpus import prepare
+from bighmm.distill import making
+from bighmm.distill.kmeans import nearest
+from bighmm.distill.labels import open_labels
+from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.teachers import RandomTeacher, Reading
+from bighmm.learn.setup import brown_clusters
+from bighmm.support import Blocked, Dense
+
+SMALL = LabelSettings(cluster_tokens=900, label_tokens=2000, reading=Reading(32, 16), iterations=10)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(making, "PIECE", 300)
+
+
+@pytest.fixture
+def teacher(corpus):
+    return RandomTeacher(corpus.tokenizer.size, 8, device=torch.device("cpu"))
+
+
+def all_vectors(corpus, teacher):
+    """Those of the whole text at once, as they are kept: in 16 bits."""
+    ids = torch.from_numpy(corpus.split("train").astype(np.int64))
+    return teacher.hidden(ids.unsqueeze(0))[0].half().float()
+
+
+def test_every_token_has_the_nearest_centroid(corpus, teacher, tmp_path):
+    labels = make_labels(corpus, teacher, 12, SMALL, out=tmp_path / "labels")
+    assert {path.name for path in labels.folder.iterdir()} == (
+        {"labels.bin", "centroids.safetensors", "manifest.json"}
+    )
+    assert labels.states.dtype == np.uint16 and len(labels.states) == 2000
+    tensors = labels.centroids()
+    assert tensors["centroids"].shape == (12, 8) and int(tensors["counts"].sum()) == 900
+    wanted, _ = nearest(all_vectors(corpus, teacher)[:2000], tensors["centroids"])
+    assert (labels.states == wanted.numpy()).mean() > 0.999  # but for ties
+    result = labels.manifest["result"]
+    counts = np.bincount(labels.states, minlength=12)
+    assert result["used"] == (counts > 0).sum() == 12
+    assert result["largest_share"] == pytest.approx(counts.max() / 2000)
+    assert result["clustered"] == 900 and result["inertia"] > 0 and result["seconds"] >= 0
+
+
+def test_beyond_the_labelled_tokens_there_is_no_state(corpus, teacher):
+    labels = make_labels(corpus, teacher, 5, SMALL)
+    assert labels.between(1998, 2003).tolist() == [*labels.states[1998:], -1, -1, -1]
+    assert labels.between(2100, 2102).tolist() == [-1, -1]
+    assert labels.between(0, 3).tolist() == labels.states[:3].tolist()
+
+
+def test_all_tokens(corpus, teacher):
+    settings = LabelSettings(cluster_tokens=900, label_tokens=None, iterations=3)
+    there = len(corpus.split("train"))
+    assert len(make_labels(corpus, teacher, 4, settings).states) == there
+    everything = LabelSettings(iterations=3)  # more than there are
+    labels = make_labels(corpus, teacher, 4, everything)
+    assert len(labels.states) == there and labels.manifest["result"]["clustered"] == there
+
+
+def test_clusters_may_come_from_more_tokens_than_are_labelled(corpus, teacher):
+    settings = LabelSettings(cluster_tokens=1000, label_tokens=10, iterations=3)
+    labels = make_labels(corpus, teacher, 20, settings)
+    assert len(labels.states) == 10 and labels.manifest["result"]["clustered"] == 1000
+
+
+def test_clustered_pieces_lie_evenly_over_the_text(corpus):
+    plan = making._Plan.of(corpus, Dense(3, corpus.tokenizer.size), SMALL, 8)
+    assert plan.bounds[:2] == [(0, 300), (300, 600)] and plan.bounds[-1] == (1800, 2000)
+    assert plan.clustered == [0, 2, 4]
+
+
+def test_principal_components(corpus, teacher):
+    settings = LabelSettings(pca=3, cluster_tokens=900, label_tokens=500, iterations=5)
+    labels = make_labels(corpus, teacher, 6, settings)
+    found = labels.centroids()
+    assert found["centres"].shape == (6, 3) and found["pca.components"].shape == (3, 8)
+    restored = found["centres"] @ found["pca.components"] + found["pca.mean"]
+    torch.testing.assert_close(found["centroids"], restored)
+    x = all_vectors(corpus, teacher)[:500]
+    wanted, _ = nearest((x - found["pca.mean"]) @ found["pca.components"].T, found["centres"])
+    assert (labels.states == wanted.numpy()).mean() > 0.99
+    assert 0 < labels.manifest["result"]["variance_kept"] < 1
+
+
+def test_blocks_are_those_of_the_model(corpus, teacher):
+    classes = torch.from_numpy(brown_clusters(corpus, 5).classes.astype(np.int64))
+    support = Blocked.of(classes, 20)
+    labels = make_labels(corpus, teacher, support, SMALL)
+    tokens = corpus.split("train")[:2000]
+    assert (labels.states // 4 == classes.numpy()[tokens]).all()
+    labels.check_support(support)
+    with pytest.raises(ValueError, match="20 states in 5 blocks, with other words in its blocks"):
+        labels.check_support(Blocked.of(classes.flip(0), 20))
+    with pytest.raises(ValueError, match="in 5 blocks, not dense with 20 states"):
+        labels.check_support(Dense(20, len(classes)))
+
+
+def test_more_states_than_two_bytes_hold(corpus, teacher):
+    block_of = torch.arange(corpus.tokenizer.size)
+    each = -(-(1 << 16) // len(block_of)) + 1
+    labels = make_labels(corpus, teacher, Blocked.of(block_of, each * len(block_of)), SMALL)
+    assert labels.states.dtype == np.uint32
+    assert (labels.states // each == corpus.split("train")[:2000]).all()
+
+
+def test_through_the_text_of_another_tokenizer(corpus, teachers):
+    """Words that end with different letters are in different states, if there are enough."""
+    ends = {corpus.tokenizer.token(int(i))[-1] for i in set(corpus.split("train"))}
+    first = make_labels(corpus, teachers.characters, len(ends), SMALL)
+    assert first.manifest["result"]["used"] > 3
+    assert first.manifest["teacher"] == {"kind": "characters"}
+
+
+class TestFoundAgain:
+    def test_in_the_cache(self, corpus, teacher, monkeypatch):
+        first = make_labels(corpus, teacher, 7, SMALL)
+        assert first.folder.parent == corpus.folder.parent
+        assert first.folder.name.startswith("labels-")
+        monkeypatch.setattr(teacher, "hidden", None)  # not to be called
+        assert make_labels(corpus, teacher, 7, SMALL).folder == first.folder
+
+    def test_at_another_place(self, corpus, teacher, tmp_path):
+        for _ in range(2):
+            made = make_labels(corpus, teacher, 7, SMALL, out=tmp_path / "mine")
+        assert made.folder == tmp_path / "mine"
+        with pytest.raises(ValueError, match="mine already holds other labels or other files"):
+            make_labels(corpus, teacher, 8, SMALL, out=tmp_path / "mine")
+
+    def test_another_request_is_not_the_same(self, corpus, teacher):
+        other = RandomTeacher(corpus.tokenizer.size, 8, seed=2, device=torch.device("cpu"))
+        more = LabelSettings(**{**vars(SMALL), "label_tokens": 2001})
+        made = [
+            make_labels(corpus, *request)
+            for request in ((teacher, 7, SMALL), (other, 7, SMALL), (teacher, 8, SMALL))
+        ]
+        made.append(make_labels(corpus, teacher, 7, more))
+        assert len({labels.folder for labels in made}) == 4
+
+
+@pytest.mark.parametrize("stage", ["embedding", "clustering", "labelling"])
+@pytest.mark.parametrize("pca", [None, 2])
+def test_goes_on_where_it_was_stopped(corpus, teacher, tmp_path, stage, pca, monkeypatch):
+    settings = LabelSettings(**{**vars(SMALL), "pca": pca})
+    whole = make_labels(corpus, teacher, 9, settings, out=tmp_path / "whole")
+
+    def stop(now, done, total):
+        if now == stage and (done < total or stage == "clustering"):
+            raise KeyboardInterrupt
+
+    target = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        make_labels(corpus, teacher, 9, settings, out=target, progress=stop)
+    assert not target.exists() and (tmp_path / "stopped.partial").is_dir()
+    for name in ("vectors.bin", "labels.bin"):  # as if it had been killed while it wrote
+        if (path := tmp_path / "stopped.partial" / name).exists():
+            with path.open("ab") as file:
+                file.write(b"123")
+    pieces, embed = [], making.embed
+    monkeypatch.setattr(making, "embed", lambda *args: pieces.append(1) or embed(*args))
+    resumed = make_labels(corpus, teacher, 9, settings, out=target)
+    assert not (tmp_path / "stopped.partial").exists()
+    assert np.array_equal(resumed.states, whole.states)
+    assert torch.equal(resumed.centroids()["centroids"], whole.centroids()["centroids"])
+    # Seven pieces, three of them clustered: none that was embedded before the stop is so again.
+    assert len(pieces) == {"embedding": 6, "clustering": 4, "labelling": 4}[stage]
+
+
+def test_another_request_does_not_go_on(corpus, teacher, tmp_path):
+    def stop(stage, *_):
+        if stage == "labelling":
+            raise KeyboardInterrupt
+
+    target = tmp_path / "labels"
+    with pytest.raises(KeyboardInterrupt):
+        make_labels(corpus, teacher, 9, SMALL, out=target, progress=stop)
+    other = make_labels(corpus, teacher, 4, SMALL, out=target)
+    assert np.array_equal(other.states, make_labels(corpus, teacher, 4, SMALL).states)
+
+
+def test_one_process_at_a_time(corpus, teacher, tmp_path):
+    target = tmp_path / "labels"
+
+    def again(*_):
+        make_labels(corpus, teacher, 9, SMALL, out=target)
+
+    with pytest.raises(ValueError, match="another process is making these labels"):
+        make_labels(corpus, teacher, 9, SMALL, out=target, progress=again)
+
+
+class TestRefused:
+    def test_another_corpus(self, corpus, teacher, text_file, tmp_path):
+        labels = make_labels(corpus, teacher, 4, SMALL)
+        other = tmp_path / "other.txt"
+        other.write_text(text_file.read_text(encoding="utf-8").replace("cat", "cow"))
+        with pytest.raises(ValueError, match=r"for the corpus small.txt .*this one \(other.txt\)"):
+            open_labels(labels.folder, prepare(other))
+        with pytest.raises(ValueError, match="differs in its text or vocabulary"):
+            open_labels(labels.folder, prepare(text_file, min_count=100))
+
+    def test_no_labels(self, corpus, tmp_path):
+        with pytest.raises(ValueError, match="holds no labels; `bighmm distill` makes them"):
+            open_labels(tmp_path, corpus)
+
+    def test_damaged(self, corpus, teacher, tmp_path):
+        labels = make_labels(corpus, teacher, 4, SMALL, out=tmp_path / "labels")
+        with (labels.folder / "labels.bin").open("ab") as file:
+            file.write(b"1")
+        with pytest.raises(ValueError, match="damaged, it should have 4000 bytes"):
+            open_labels(labels.folder, corpus)
+        (labels.folder / "centroids.safetensors").write_bytes(b"?")
+        with pytest.raises(ValueError, match=r"centroids.safetensors is missing or damaged"):
+            labels.centroids()
+        manifest = json.loads((labels.folder / "manifest.json").read_text())
+        (labels.folder / "manifest.json").write_text(json.dumps({**manifest, "format": 0}))
+        with pytest.raises(ValueError, match="is not what this version writes"):
+            open_labels(labels.folder, corpus)
+        (labels.folder / "manifest.json").write_text("{")
+        with pytest.raises(ValueError, match=r"manifest.json is damaged"):
+            open_labels(labels.folder, corpus)
+
+    def test_wrong_numbers(self, corpus, teacher):
+        with pytest.raises(ValueError, match="900 tokens cannot make 901 clusters"):
+            make_labels(corpus, teacher, 901, SMALL)
+        with pytest.raises(ValueError, match="8 wide and have no 9 principal components"):
+            make_labels(corpus, teacher, 4, LabelSettings(pca=9))
+        with pytest.raises(ValueError, match="the model knows 3 tokens but the corpus has"):
+            make_labels(corpus, teacher, Dense(4, 3), SMALL)
+        with pytest.raises(ValueError, match="must be at least 1, not 0, 10000000, None, 40"):
+            LabelSettings(cluster_tokens=0)
+        with pytest.raises(ValueError, match="there is no pool 'max'; use last or mean"):
+            LabelSettings(pool="max")
