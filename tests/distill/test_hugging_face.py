@@ -144,6 +144,20 @@ def test_random_weights(causal):
     assert fresh[0].description() != trained.description()
 
 
+def test_a_name_on_the_hub_that_was_downloaded(causal, tmp_path, monkeypatch):
+    kept = tmp_path / "models--someone--tiny"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(causal, kept / "snapshots" / ("0" * 40))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    teacher = open_teacher("someone/tiny", Words.build(TEXT))
+    assert teacher.description()["name"] == "someone/tiny"
+    same = open_teacher(str(causal), Words.build(TEXT)).description()
+    assert teacher.description() == {**same, "name": "someone/tiny"}
+    with pytest.raises(ValueError, match="there is no teacher someone/else; give"):
+        open_teacher("someone/else", Words.build(TEXT))
+
+
 def test_a_changed_file_is_another_teacher(causal, tmp_path):
     before = find_model(str(causal)).hashes()
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(before)

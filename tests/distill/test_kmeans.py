@@ -70,6 +70,7 @@ def test_chunks_make_no_difference(monkeypatch):
     points = blobs(width=3)
     whole = kmeans(points, 9, seed=1, iterations=6)
     monkeypatch.setattr(module, "CELLS", 64)  # seven points at once
+    monkeypatch.setattr(module, "KEPT", 0)
     parts = kmeans(points, 9, seed=1, iterations=6)
     assert parts.counts.tolist() == whole.counts.tolist()
     torch.testing.assert_close(parts.centres, whole.centres)
@@ -82,7 +83,9 @@ def test_is_a_function_of_the_seed():
     assert not torch.equal(one.centres, other.centres)
 
 
-def test_rows_and_memory_mapped_halves(tmp_path):
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_rows_and_memory_mapped_halves(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(module, "KEPT", kept)
     points = blobs()
     rows = np.arange(1, len(points), 3)
     half = points.astype(np.float16)

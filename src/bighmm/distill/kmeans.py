@@ -24,6 +24,7 @@ Points = np.ndarray | Tensor  # (N, D), possibly a memory-mapped file
 Progress = Callable[[int, int], None]
 
 CELLS = 1 << 26  # distances, or numbers of points, that are in memory at once
+KEPT = 1 << 27  # numbers of points that are read once and for all
 SWEEPS = 1024  # over the sample, about, to draw the first centres
 SPARES = 1024  # points far from their centres that are remembered for empty clusters
 SAME = 1e-6  # squared distance, relative to the squared norms, that float32 cannot tell from 0
@@ -66,6 +67,9 @@ def kmeans(
     if count < clusters:
         raise ValueError(f"{count} points cannot make {clusters} clusters; more points are needed")
     read = _Reader(points, np.arange(count) if rows is None else rows, torch.device(device))
+    if count * points.shape[1] <= KEPT:
+        every = np.arange(count)
+        read = _Reader(read(every), every, read.device)
     centres = _first_centres(read, clusters, torch.Generator().manual_seed(seed))
     labels = np.full(count, -1, np.int32)
     history = []

@@ -1,0 +1,51 @@
+"""The same on a GPU, where there is one."""
+
+import numpy as np
+import pytest
+import torch
+
+from bighmm.baselines.transformer import TransformerLM, TransformerOptions
+from bighmm.distill.kmeans import kmeans
+from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.teachers import RandomTeacher, open_teacher
+from bighmm.support import Blocked
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def test_clusters():
+    draw = np.random.default_rng(0)
+    points = (
+        draw.normal(size=(5000, 16)) + 6 * draw.normal(size=(20, 16))[draw.integers(20, size=5000)]
+    )
+    cpu, gpu = (kmeans(points.astype(np.float32), 20, seed=1, device=on) for on in (CPU, GPU))
+    assert gpu.centres.device.type == "cuda" and int(gpu.counts.sum()) == 5000
+    assert gpu.inertia == pytest.approx(cpu.inertia, rel=0.02)
+
+
+@pytest.mark.parametrize("pca", [None, 4])
+def test_labels(corpus, tmp_path, pca):
+    support = Blocked.of(torch.arange(corpus.tokenizer.size) % 5, 20)
+    settings = LabelSettings(pca=pca, cluster_tokens=900, label_tokens=2000)
+    cpu, gpu = (
+        make_labels(
+            corpus,
+            RandomTeacher(corpus.tokenizer.size, 8, device=on),
+            support,
+            settings,
+            out=tmp_path / on.type,
+            device=on,
+        )
+        for on in (CPU, GPU)
+    )
+    assert np.mean(np.asarray(cpu.states) == np.asarray(gpu.states)) > 0.9
+
+
+def test_teachers(corpus, tmp_path):
+    TransformerLM(
+        TransformerOptions(width=8, layers=1, heads=2), corpus.tokenizer, 1
+    ).save_pretrained(tmp_path)
+    ids = torch.arange(10).unsqueeze(0)
+    cpu, gpu = (open_teacher(str(tmp_path), corpus.tokenizer, device=on) for on in (CPU, GPU))
+    torch.testing.assert_close(gpu.hidden(ids.to(GPU)).cpu(), cpu.hidden(ids), atol=1e-3, rtol=1e-3)
