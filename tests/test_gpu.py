@@ -90,6 +90,12 @@ OTHER_KINDS = {
     "free": (ModelSettings(states=64, support="free", alive=8), NeuralOptions(width=32)),
     "feed-forward": (ModelSettings(family="feed-forward"), None),
     "lstm": (ModelSettings(family="lstm"), None),
+    "transformer": (ModelSettings(family="transformer"), None),
+    "ablation-b": (ModelSettings(states=64, support="dense", parameters="ablation-b"), None),
+    "transformer over states": (
+        ModelSettings(states=64, support="dense", parameters="monolithic-transformer"),
+        None,
+    ),
 }
 
 

@@ -92,7 +92,9 @@ def test_unknown_names_are_answered_with_a_suggestion():
     wrong("unknown field 'widht'; did you mean 'width'", parameters={"widht": 1})
     wrong(r"unknown section \[trainning\]; did you mean 'training'", trainning={})
     wrong(r"unknown section \[parameter\]; did you mean 'parameters'", parameter={})
-    wrong(r"unknown section \[xyz\]; known are corpus, model, training, parameters", xyz={})
+    wrong(
+        r"unknown section \[xyz\]; known are corpus, model, training, initial, parameters", xyz={}
+    )
     wrong(
         "no parameterisation 'nural'; choose from .*neural, .*scalar", model={"parameters": "nural"}
     )

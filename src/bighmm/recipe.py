@@ -3,6 +3,7 @@
     [corpus]      where the text comes from and how it is cut into tokens
     [model]       states, blocks, and which parameterisation
     [parameters]  the options of that parameterisation
+    [initial]     what the parameters begin with
     [training]    batches, optimiser, schedule
 
 Every field has a default; a file names only what differs.
@@ -41,7 +42,7 @@ class CorpusSettings:
 @dataclass(frozen=True)
 class ModelSettings:
     family: str = "hmm"
-    """hmm, or a baseline: ngram, feed-forward or lstm."""
+    """hmm, or a baseline: ngram, feed-forward, lstm or transformer."""
     states: int = 4096
     """Hidden states in all."""
     support: Literal["blocked", "dense", "free"] = "blocked"
@@ -109,11 +110,28 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
+class InitialSettings:
+    pretrained: str | None = None
+    """A language model (a folder or .gguf) whose transformer that over the states begins with."""
+    labels: str | None = None
+    """A folder that `bighmm distill` made: the first tokens are trained on with their states."""
+    labelled_tokens: int = 10_000_000
+    """How many, where there are labels; they count as training tokens like any other."""
+    centroids: bool = False
+    """State embeddings begin with the centroids of the labels."""
+    head: str | None = None
+    """A language model whose output weights the word embeddings begin with."""
+    frozen_tokens: int = 0
+    """For so many tokens state and word embeddings stay as they began."""
+
+
+@dataclass(frozen=True)
 class Recipe:
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     parameters: Any = None  # the options of model.parameters; its defaults where None
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    initial: InitialSettings = field(default_factory=InitialSettings)
 
     def __post_init__(self) -> None:
         if self.parameters is None:
@@ -124,7 +142,12 @@ class Recipe:
         return dataclasses.asdict(self)
 
 
-SECTIONS = {"corpus": CorpusSettings, "model": ModelSettings, "training": TrainingSettings}
+SECTIONS = {
+    "corpus": CorpusSettings,
+    "model": ModelSettings,
+    "training": TrainingSettings,
+    "initial": InitialSettings,
+}
 
 
 def options_of(model: ModelSettings) -> type:
@@ -210,6 +233,7 @@ def _hint(word: str, known: Any) -> str:
 
 
 def _check(recipe: Recipe) -> None:
+    _check_initial(recipe)
     model, training = recipe.model, recipe.training
     for section, key in (
         (model, "states"),
@@ -277,3 +301,19 @@ def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
         raise ValueError(
             f"Baum-Welch has no state dropout; set state_dropout to 0, not {training.state_dropout}"
         )
+
+
+def _check_initial(recipe: Recipe) -> None:
+    initial = recipe.initial
+    if initial.labelled_tokens < 0 or initial.frozen_tokens < 0:
+        raise ValueError(
+            f"labelled_tokens and frozen_tokens must not be below 0, not "
+            f"{initial.labelled_tokens} and {initial.frozen_tokens}"
+        )
+    if initial.centroids and initial.labels is None:
+        raise ValueError("centroids are those of labels; give --labels too")
+    given = initial.labels or initial.pretrained or initial.head
+    if given is not None and recipe.model.family != "hmm":
+        raise ValueError(f"{given} initialises an HMM, not a model of {recipe.model.family}")
+    if given is not None and recipe.training.optimizer != "adamw":
+        raise ValueError(f"{given} goes with the optimiser adamw, not {recipe.training.optimizer}")

@@ -30,6 +30,7 @@ from bighmm.learn.tensorboard import with_tensorboard
 from bighmm.lm import HMMLM
 from bighmm.recipe import (
     CorpusSettings,
+    InitialSettings,
     ModelSettings,
     Recipe,
     TrainingSettings,
@@ -157,12 +158,13 @@ def _arguments(argv: list[str]) -> tuple[Recipe, RunArguments]:
             ("model", ModelSettings, field(default=start.model)),
             ("parameters", options, field(default=default_options)),
             ("training", TrainingSettings, field(default=start.training)),
+            ("initial", InitialSettings, field(default=start.initial)),
         ],
         frozen=True,
     )
     everything.__doc__ = "Train a hidden Markov language model."
     found: Any = parse(everything, argv, "train")
-    recipe = Recipe(found.corpus, found.model, found.parameters, found.training)
+    recipe = Recipe(found.corpus, found.model, found.parameters, found.training, found.initial)
     return recipe, found.run
 
 

@@ -20,8 +20,9 @@ from bighmm.corpus import Corpus
 from bighmm.evaluate import Evaluation
 from bighmm.files import existing_folder, replace_folder
 from bighmm.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from bighmm.learn.phases import make_phases
 from bighmm.learn.schedule import make_schedule
-from bighmm.learn.steps import Trainable, make_steps
+from bighmm.learn.steps import Trainable
 from bighmm.recipe import Recipe
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
@@ -78,7 +79,7 @@ class Training:
         self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
         self.check_steps = self._steps_with_checks()
         self.schedule = make_schedule(settings, self.total_steps)
-        self.steps = make_steps(lm, self.batches, settings, self.schedule)
+        self.steps = make_phases(recipe, corpus, lm, self.batches, self.schedule)
         self.log = Log(run / "log.jsonl")
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         self.best = math.inf

@@ -1,39 +1,97 @@
-"""Training in two phases: on words and their labels first, then on words alone."""
+"""Training in phases: first on words with their labels, or with frozen embeddings, then freely."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bighmm.learn.steps import Done, Steps
+from bighmm.batches import Batches, labelled_batches
+from bighmm.corpus import Corpus
+from bighmm.distill.labels import open_labels
+from bighmm.learn.initial import embeddings_of
+from bighmm.learn.objective import LabelledObjective, Trainable
+from bighmm.learn.schedule import Schedule
+from bighmm.learn.steps import Done, Steps, make_optimizer, make_steps
+from bighmm.lm import HMMLM
+from bighmm.recipe import Recipe
 
 PHASE = "phase"  # the checkpoint's tensor that says which one it is of
 
 
-class TwoPhases:
-    """Steps of `first` up to the step `boundary`, then steps of `second`.
+@dataclass(frozen=True)
+class Phase:
+    until: float  # the step that is no longer in it
+    steps: Steps
+    frozen: bool  # embeddings stay as they are
 
-    Both train the same model with the same optimiser, so only what is carried differs.
+
+class Phases:
+    """Steps of one phase after the other.
+
+    All train the same model with the same optimiser, so only what is carried differs, and that is
+    forgotten between two.
     """
 
-    def __init__(self, first: Steps, second: Steps, boundary: int) -> None:
-        self.phases, self.boundary = (first, second), boundary
-        self.number = 0 if boundary > 0 else 1
+    def __init__(self, phases: list[Phase], embeddings: list[Tensor]) -> None:
+        self.phases, self.embeddings = phases, embeddings
+        self.number = 0
 
     @property
     def at_once(self) -> int:
-        return self.phases[self.number].at_once
+        return self.phases[self.number].steps.at_once
 
     def run(self, step: int, count: int) -> list[Done]:
-        self.number = 0 if step < self.boundary else 1
-        if self.number == 0:
-            count = min(count, self.boundary - step)
-        return self.phases[self.number].run(step, count)
+        self.number = next(i for i, phase in enumerate(self.phases) if step < phase.until)
+        phase = self.phases[self.number]
+        for parameter in self.embeddings:
+            parameter.requires_grad_(not phase.frozen)
+        return phase.steps.run(step, int(min(phase.until - step, count)))
 
     def tensors(self) -> dict[str, Tensor]:
-        return {**self.phases[self.number].tensors(), PHASE: torch.tensor(self.number)}
+        return {**self.phases[self.number].steps.tensors(), PHASE: torch.tensor(self.number)}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.number = int(tensors[PHASE])
         others = {name: tensor for name, tensor in tensors.items() if name != PHASE}
-        self.phases[self.number].restore(others)
+        self.phases[self.number].steps.restore(others)
+
+
+def make_phases(
+    recipe: Recipe, corpus: Corpus, lm: Trainable, batches: Batches, schedule: Schedule
+) -> Steps:
+    """The steps of a recipe: in phases where it has labels or frozen embeddings."""
+    settings, initial = recipe.training, recipe.initial
+    per_step = settings.batch * settings.window
+    labelled = math.ceil(initial.labelled_tokens / per_step) if initial.labels else 0
+    frozen = math.ceil(initial.frozen_tokens / per_step)
+    if not isinstance(lm, HMMLM) or not (labelled or frozen):
+        return make_steps(lm, batches, settings, schedule)
+    optimizer = make_optimizer(lm, settings)
+    phases, begin = [], 0
+    for end in sorted({float(labelled), float(frozen), math.inf} - {0.0}):
+        read, objective = batches, None
+        if begin < labelled and initial.labels:
+            read, objective = _labelled(recipe, corpus, lm, initial.labels), LabelledObjective(lm)
+        steps = make_steps(lm, read, settings, schedule, objective, optimizer)
+        phases.append(Phase(end, steps, frozen=begin < frozen))
+        begin = int(end) if math.isfinite(end) else begin
+    return Phases(phases, embeddings_of(lm) if frozen else [])
+
+
+def _labelled(recipe: Recipe, corpus: Corpus, lm: HMMLM, folder: str) -> Batches:
+    labels = open_labels(folder, corpus)
+    labels.check_support(lm.params.support)
+    settings = recipe.training
+    return labelled_batches(
+        settings.batches,
+        corpus.split("train"),
+        corpus.documents("train"),
+        labels.states,
+        end=corpus.tokenizer.end,
+        batch=settings.batch,
+        window=settings.window,
+        seed=settings.seed,
+    )

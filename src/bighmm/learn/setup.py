@@ -11,6 +11,7 @@ import torch
 from bighmm import baselines, brown
 from bighmm.baselines.neural import NeuralLM
 from bighmm.corpus import Corpus, prepare
+from bighmm.learn.initial import initialise, options_for
 from bighmm.lm import HMMLM
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe
 from bighmm.support import Blocked, Dense, Free, Support
@@ -35,13 +36,15 @@ def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) 
         assert issubclass(model, NeuralLM), "only these are trained in steps"
         return model(recipe.parameters, corpus.tokenizer, recipe.training.seed)
     support = make_support(recipe.model, corpus, recipe.training.seed, progress)
-    return HMMLM(
+    lm = HMMLM(
         recipe.model.parameters,
-        recipe.parameters,
+        options_for(recipe),
         support,
         corpus.tokenizer,
         seed=recipe.training.seed,
     )
+    initialise(lm, recipe.initial, corpus)
+    return lm
 
 
 def make_support(

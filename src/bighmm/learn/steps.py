@@ -36,7 +36,10 @@ class Done:
 
 
 class Steps(Protocol):
-    at_once: int  # how many steps are best asked for together
+    @property
+    def at_once(self) -> int:
+        """How many steps are best asked for together."""
+        ...
 
     def run(self, step: int, count: int) -> list[Done]:
         """Do steps `step` … `step + count - 1`; fewer come back where one could not be done."""

@@ -18,6 +18,7 @@ one more leaving vector, that of the state before the first.
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,6 +66,8 @@ class NeuralOptions:
     """A norm at the end of an MLP."""
     heads: int = 4
     """Of a transformer."""
+    backbone: str | None = None
+    """All sizes of a transformer as JSON; where it begins with a pretrained one, that one's."""
     entering: Literal["embedding", "mlp"] = "embedding"
     """What a state is entered by: its raw embedding, or a network of it."""
     start: Form = "factored"
@@ -257,7 +260,12 @@ def _network(options: NeuralOptions, support: Support) -> MLP | StateTransformer
     if options.network == "mlp":
         shape = MLPShape(options.layers, options.skip, options.relu, options.layer_norm)
         return MLP(options.width, shape)
-    return StateTransformer(BackboneConfig.of(options.width, options.layers, options.heads))
+    if options.backbone is not None:
+        sizes = json.loads(options.backbone)
+        config = BackboneConfig(**{**sizes, "reach": tuple(sizes["reach"])})
+    else:
+        config = BackboneConfig.of(options.width, options.layers, options.heads)
+    return StateTransformer(config)
 
 
 def _check(options: NeuralOptions) -> None:
