@@ -1,5 +1,6 @@
-"""What a model begins with: labels, centroids, a head, a pretrained transformer; frozen embeddings."""
+"""What a model begins with: labels, centroids, a head, a transformer; frozen embeddings."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -75,10 +76,8 @@ def train(wanted, corpus, run, stop_at=None, resume=False):
     training = Training(wanted, corpus, new_model(wanted, corpus), run, Silent())
     if resume:
         training.resume()
-    try:
+    with contextlib.suppress(Stopped):
         training.run(lambda: stop_at is not None and training.step >= stop_at)
-    except Stopped:
-        pass
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return training, [line["loss"] for line in lines if line["kind"] == "step"]
 
