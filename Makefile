@@ -14,7 +14,7 @@ test: $(VENV)/dev.done lint
 # What needs a GPU: the kernels as they are, and training with them.
 test-gpu: $(VENV)/dev.done
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'there is no GPU'"
-	$(BIN)/python -m pytest tests/kernels tests/test_gpu.py
+	$(BIN)/python -m pytest tests/kernels tests/test_gpu.py tests/distill/test_on_gpu.py
 
 lint: $(VENV)/dev.done
 	$(BIN)/ruff check .
