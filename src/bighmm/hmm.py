@@ -22,8 +22,11 @@ import torch
 from torch import Tensor
 
 from bighmm.emissions import Emissions, EmissionTable
-from bighmm.infer import counts, engine, joint, predict, sampling
+from bighmm.infer import best_fill, best_paths, counts, engine, infill, joint, predict, sampling
+from bighmm.infer.best_fill import BestFill
+from bighmm.infer.best_paths import BestPaths
 from bighmm.infer.counts import Counts
+from bighmm.infer.infill import FillProbs
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
 from bighmm.support import Dense, Support
 from bighmm.transitions import Table, Transitions
@@ -185,6 +188,73 @@ class HMM:
         best, path = engine(self).viterbi(self, read(self, tokens, lengths))
         return BestPath(path, best)
 
+    @torch.no_grad()
+    def best_paths(self, tokens: Tensor, k: int, lengths: Tensor | None = None) -> BestPaths:
+        """The k most likely state paths of each row, best first."""
+        _at_least_one(k, "k")
+        return best_paths.best_paths(self, read(self, tokens, lengths), k)
+
+    @torch.no_grad()
+    def fill(
+        self,
+        tokens: Tensor,
+        n: int = 1,
+        generator: torch.Generator | None = None,
+        lengths: Tensor | None = None,
+        ends: bool = False,
+    ) -> Tensor:
+        """n exact samples (B, n, T) of rows (B, T) that have -1 in their gaps, one token each.
+
+        They are drawn from p(gaps | everything known, left and right). A gap holds the end mark
+        only if `ends` says that it may. The result is -1 in the padding. Raises ValueError if what
+        is known of a row has probability zero.
+        """
+        _at_least_one(n, "n")
+        return infill.fill(self, infill.read_gaps(self, tokens, lengths), n, ends, generator)
+
+    @torch.no_grad()
+    def fill_probs(
+        self, tokens: Tensor, lengths: Tensor | None = None, ends: bool = False
+    ) -> FillProbs:
+        """log p(word in the gap | everything known) for all words of all gaps, which are -1.
+
+        `words` (gaps, V) has them in the order of `torch.nonzero(tokens == -1)`, `log_prob` (B,) is
+        log p(what is known). Both are -inf where what is known has probability zero.
+        """
+        return infill.fill_probs(self, infill.read_gaps(self, tokens, lengths), ends)
+
+    @torch.no_grad()
+    def known_log_prob(
+        self, tokens: Tensor, lengths: Tensor | None = None, ends: bool = False
+    ) -> Tensor:
+        """log p(what is known) (B,) of rows that have -1 in their gaps, summed over all fillings.
+
+        Without `ends` over those that have no end mark in a gap.
+        """
+        return infill.known_log_prob(self, infill.read_gaps(self, tokens, lengths), ends)
+
+    @torch.no_grad()
+    def best_fill(
+        self,
+        tokens: Tensor,
+        k: int = 1,
+        lengths: Tensor | None = None,
+        ends: bool = False,
+        width: int | None = None,
+    ) -> BestFill:
+        """The k most likely fillings of the gaps (-1), best first, with log p(known, filling).
+
+        To find the likeliest string of an HMM is NP-hard in general. Here the `width` likeliest
+        beginnings are kept from gap to gap (if none is given 4 k, at least 128), each with its
+        exact probability, and `exact` tells of each row whether nothing better can have been lost.
+        With one gap nothing can.
+        """
+        _at_least_one(k, "k")
+        width = max(4 * k, 128) if width is None else width
+        _at_least_one(width, "width")
+        gapped = infill.read_gaps(self, tokens, lengths)
+        return best_fill.best_fill(self, gapped, k, max(k, width), ends)
+
     def expected_counts(self, tokens: Tensor, lengths: Tensor | None = None) -> Counts:
         """How often each start, transition and emission is expected to be used in the rows.
 
@@ -272,6 +342,11 @@ class HMM:
             gained, carry = self.advance(sequences.window(first, last), carry, impl)
             log_prob += gained
         return log_prob, carry
+
+
+def _at_least_one(number: int, name: str) -> None:
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")
 
 
 def _check_rows(name: str, rows: Tensor, tolerance: float) -> None:

@@ -18,6 +18,8 @@ from bighmm.kernels import Impl, kept
 from bighmm.kernels.row_norm import row_norm
 from bighmm.support import Support, some_states
 
+EVERY = slice(None)
+
 
 class Transitions(Protocol):
     @property
@@ -38,8 +40,8 @@ class Transitions(Protocol):
         """c (Z,), computed once, with its gradient if one is wanted."""
         ...
 
-    def logits(self, rows: Tensor | slice) -> Tensor:
-        """s (R, Z) for the states `rows`."""
+    def logits(self, rows: Tensor | slice, columns: Tensor | slice = EVERY) -> Tensor:
+        """s (R, C) from the states `rows` to the states `columns`."""
         ...
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
@@ -76,8 +78,10 @@ class Table:
     def norm(self) -> Tensor:
         return kept(self, "_norm", self.operands, lambda: self.table.logsumexp(1))
 
-    def logits(self, rows: Tensor | slice) -> Tensor:
-        return self.table[rows] if isinstance(rows, slice) else self.table.index_select(0, rows)
+    def logits(self, rows: Tensor | slice, columns: Tensor | slice = EVERY) -> Tensor:
+        if isinstance(columns, slice):  # first what costs nothing
+            return _take(self.table[:, columns], rows)
+        return _take(self.table, rows).index_select(1, columns)
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
         rows, columns = some_states(support, before), some_states(support, after)
@@ -126,11 +130,8 @@ class Factored:
     def _impl(self) -> Impl:
         return "auto" if self.rounded and self.leaving.dtype == torch.float32 else "torch"
 
-    def logits(self, rows: Tensor | slice) -> Tensor:
-        chosen = (
-            self.leaving[rows] if isinstance(rows, slice) else self.leaving.index_select(0, rows)
-        )
-        return chosen @ self.entering.T
+    def logits(self, rows: Tensor | slice, columns: Tensor | slice = EVERY) -> Tensor:
+        return _take(self.leaving, rows) @ _take(self.entering, columns).T
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
         leaving = support.gather(self.leaving, before)  # (N, K, H)
@@ -150,3 +151,7 @@ class Factored:
         return Factored(
             self.leaving.to(device, dtype), self.entering.to(device, dtype), self.rounded
         )
+
+
+def _take(table: Tensor, rows: Tensor | slice) -> Tensor:
+    return table[rows] if isinstance(rows, slice) else table.index_select(0, rows)

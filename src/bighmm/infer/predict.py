@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-from bighmm.support import Dense
+from bighmm.support import Blocked, Dense
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -19,6 +20,8 @@ def token_log_probs(hmm: HMM, log_states: Tensor) -> Tensor:
     """log Σ_z p(z) p(x | z) (B, V) for log_states (B, Z)."""
     if isinstance(hmm.support, Dense):
         return _dense(hmm.emission, log_states)
+    if isinstance(hmm.support, Blocked):
+        return _blocked(hmm.support, hmm.emission, log_states)
     every = torch.arange(hmm.support.vocabulary_size, device=log_states.device)
     rows = []
     for b in range(len(log_states)):
@@ -36,4 +39,25 @@ def _dense(emission: Tensor, log_states: Tensor) -> Tensor:
     for part in low.split(max(1, CHUNK_ELEMENTS // emission.shape[1])):
         rows, tokens = part.unbind(1)
         result[rows, tokens] = (log_states[rows] + emission[tokens]).logsumexp(1)
+    return result
+
+
+def _blocked(support: Blocked, emission: Tensor, log_states: Tensor) -> Tensor:
+    """A product per block, each scaled by its own maximum; the rest as in `_dense`."""
+    by_block = support.partition.by_block
+    tokens, first = by_block.tokens.long(), by_block.first.tolist()
+    blocks = log_states.reshape(-1, support.partition.num_blocks, support.alive)  # (B, M, K)
+    top = finite_or_zero(blocks.amax(2, keepdim=True))
+    weights = (blocks - top).exp()
+    emitted = emission.index_select(0, tokens).exp_()
+    parts = [weights[:, m] @ emitted[begin:end].T for m, (begin, end) in enumerate(pairwise(first))]
+    mass = log_states.new_empty(len(log_states), len(tokens))
+    mass[:, tokens] = torch.cat(parts, dim=1)
+    block_of = support.partition.block_of
+    result = mass.log() + top.squeeze(2).index_select(1, block_of)
+    alive = (blocks.amax(2) > -torch.inf).index_select(1, block_of)
+    low = torch.nonzero((mass < SMALLEST_SUM[mass.dtype]) & alive)
+    for part in low.split(max(1, CHUNK_ELEMENTS // support.alive)):
+        rows, some = part.unbind(1)
+        result[rows, some] = (blocks[rows, block_of[some]] + emission[some]).logsumexp(1)
     return result

@@ -1,0 +1,305 @@
+"""Gaps in a text: exact samples and exact probabilities of what stands there.
+
+    p(gaps | known words) = Σ_z p(z_1) Π_t p(z_t | z_{t-1}) p(x_t | z_t) / p(known words)
+
+One sweep from right to left gives p(known words from t on | z_t), with which states and words are
+drawn from left to right; a second sweep gives the probabilities of single words. Rows whose moves
+are between the same states are moved together. `sites` says what a position is; where known words
+follow each other a step is K × K, beside a gap K × Z, and from gap to gap the whole matrix, in
+pieces.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bighmm.infer.inputs import (
+    CHUNK_ELEMENTS,
+    Sequences,
+    batches_by_length,
+    ends_text,
+    read,
+)
+from bighmm.infer.numerics import finite_or_zero
+from bighmm.infer.predict import token_log_probs
+from bighmm.infer.sampling import draw_token
+from bighmm.infer.sites import GAP, Site, Sites
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+
+class FillProbs(NamedTuple):
+    words: Tensor  # (gaps, V) log p(word in the gap | known words), in the order of torch.nonzero
+    log_prob: Tensor  # (B,) log p(known words)
+
+
+class Gapped(NamedTuple):
+    """Sequences with gaps; the ids there are 0 and mean nothing."""
+
+    sequences: Sequences
+    gaps: Tensor  # (B, T) bool
+
+    def texts(self, rows: Iterable[int]) -> list[list[int]]:
+        """Token ids of some rows up to their lengths, with GAP in the gaps."""
+        ids = self.sequences.ids.masked_fill(self.gaps, GAP).tolist()
+        lengths = self.sequences.lengths.tolist()
+        return [ids[b][: lengths[b]] for b in rows]
+
+
+def read_gaps(hmm: HMM, tokens: Tensor, lengths: Tensor | None) -> Gapped:
+    """Token ids (B, T) with -1 in the gaps, checked as `read` does."""
+    tokens = torch.as_tensor(tokens, device=hmm.start.device)
+    sequences = read(hmm, tokens.masked_fill(tokens == GAP, 0), lengths)
+    inside = torch.arange(sequences.ids.shape[1], device=tokens.device)
+    return Gapped(sequences, (tokens == GAP) & (inside < sequences.lengths.unsqueeze(1)))
+
+
+def fill(hmm: HMM, gapped: Gapped, n: int, ends: bool, generator: torch.Generator | None) -> Tensor:
+    """n samples (B, n, T) of every row, -1 in the padding.
+
+    Raises ValueError if the known words of a row have probability zero.
+    """
+    ids = gapped.sequences.ids
+    result = torch.full((len(ids), n, ids.shape[1]), -1, device=ids.device)
+    sites = Sites(hmm, ends)
+    for chosen in batches_by_length(gapped.sequences.lengths, hmm.num_states):
+        texts = gapped.texts(chosen.tolist())
+        future = look_back(sites, texts)
+        impossible = torch.nonzero(future.log_prob == -torch.inf).squeeze(1)
+        if len(impossible):
+            raise ValueError(
+                f"the known tokens of row {int(chosen[impossible[0]])} have probability zero in "
+                "this HMM, so nothing fits its gaps"
+            )
+        drawn = _draw(sites, texts, future, n, generator)
+        result[chosen, :, : drawn.shape[2]] = drawn
+    return result
+
+
+def fill_probs(hmm: HMM, gapped: Gapped, ends: bool) -> FillProbs:
+    """-inf for every word of a gap, and for its row, where the known words have probability 0."""
+    gaps = torch.nonzero(gapped.gaps)
+    number = {place: i for i, place in enumerate(map(tuple, gaps.tolist()))}
+    words = hmm.start.new_empty(len(gaps), hmm.vocabulary_size)
+    log_prob = hmm.start.new_zeros(len(gapped.gaps))
+    sites = Sites(hmm, ends)
+    for chosen in batches_by_length(gapped.sequences.lengths, hmm.num_states):
+        texts = gapped.texts(chosen.tolist())
+        future = look_back(sites, texts)
+        log_prob[chosen] = future.log_prob
+        for (b, t), found in _gap_words(sites, texts, future):
+            words[number[int(chosen[b]), t]] = found
+    return FillProbs(words, log_prob)
+
+
+def known_log_prob(hmm: HMM, gapped: Gapped, ends: bool) -> Tensor:
+    """log p(known words) (B,), the gaps summed out."""
+    result = hmm.start.new_zeros(len(gapped.gaps))
+    sites = Sites(hmm, ends)
+    for chosen in batches_by_length(gapped.sequences.lengths, hmm.num_states):
+        result[chosen] = look_back(sites, gapped.texts(chosen.tolist())).log_prob
+    return result
+
+
+class Ahead(NamedTuple):
+    """What a row's positions know of what comes, each up to a factor: the largest entry is 1."""
+
+    here: dict[int, Tensor]  # (S,) log p(what is at t, t + 1 … | z_t)
+    beyond: dict[int, Tensor]  # (S,) log p(what is at t + 1 … | z_t) after any word but the end
+    anew: dict[int, Tensor]  # () the same after an end mark in a gap, up to the same factor
+    factor: dict[int, Tensor]  # () the logarithm of what `beyond` was divided by
+
+
+class Future(NamedTuple):
+    rows: list[Ahead]
+    log_prob: Tensor  # (B,) log p(known words)
+
+
+def look_back(sites: Sites, texts: list[list[int]]) -> Future:
+    """The sweep from right to left over rows of token ids with GAP in the gaps."""
+    zero = sites.hmm.start.new_zeros(())
+    rows = [Ahead({}, {}, {}, {}) for _ in texts]
+    totals = [zero for _ in texts]
+    for t in reversed(range(max(map(len, texts), default=0))):
+        moving: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for b, text in enumerate(texts):
+            if t >= len(text):
+                continue
+            site, row = sites.at(text[t]), rows[b]
+            row.factor[t], row.anew[t] = totals[b], zero
+            if t + 1 == len(text):
+                row.beyond[t] = torch.zeros_like(site.log_weight)
+                continue
+            after = sites.at(text[t + 1])
+            if site.resets or site.log_end is not None:
+                row.anew[t] = (sites.start(after) + row.here[t + 1]).logsumexp(0)
+            if site.resets:
+                row.beyond[t] = row.anew[t].expand(len(site.states))
+            else:
+                moving[site.group, after.group].append(b)
+        for together in moving.values():
+            before, after = (sites.at(texts[together[0]][s]) for s in (t, t + 1))
+            message = torch.stack([rows[b].here[t + 1] for b in together])
+            moved = sites.between(before, after).back(message)
+            for b, beyond in zip(together, moved, strict=True):
+                rows[b].beyond[t] = beyond
+        for b, text in enumerate(texts):
+            if t < len(text):
+                site, row = sites.at(text[t]), rows[b]
+                here = site.log_weight + row.beyond[t]
+                if site.log_end is not None:
+                    here = torch.logaddexp(here, site.log_end + row.anew[t])
+                top = finite_or_zero(here.amax())
+                row.here[t] = here - top
+                totals[b] = totals[b] + top
+    for b, text in enumerate(texts):
+        if text:
+            begin = sites.start(sites.at(text[0])) + rows[b].here[0]
+            totals[b] = totals[b] + begin.logsumexp(0)
+    return Future(rows, torch.stack(totals) if totals else zero.new_zeros(0))
+
+
+def step_ahead(
+    sites: Sites, before: list[Site], log_alphas: list[Tensor], after: list[Site]
+) -> list[Tensor]:
+    """log p(z_{t+1}, what was up to t) (S',) of rows that are at `before` with log_alpha (S,)."""
+    moving: dict[tuple[int, int], list[int]] = defaultdict(list)
+    result: list[Tensor] = [log_alphas[b] for b in range(len(before))]
+    for b, (here, there) in enumerate(zip(before, after, strict=True)):
+        if here.resets:
+            result[b] = sites.start(there) + log_alphas[b].logsumexp(0)
+        else:
+            moving[here.group, there.group].append(b)
+    for together in moving.values():
+        here, there = before[together[0]], after[together[0]]
+        moved = sites.between(here, there).ahead(torch.stack([log_alphas[b] for b in together]))
+        for b, row in zip(together, moved, strict=True):
+            result[b] = row
+    return result
+
+
+def words_here(sites: Sites, entered: Tensor, row: Ahead, t: int) -> Tensor:
+    """log p(word in the gap at t, known words) (R, V), for log p(z_t, what was before) (R, Z).
+
+    Up to the factor of `row` at t. -inf for the end mark, unless the gap may hold it.
+    """
+    hmm, gap = sites.hmm, sites.at(GAP)
+    found = token_log_probs(hmm, entered + row.beyond[t])
+    if hmm.end is not None and gap.log_end is not None:
+        found[:, hmm.end] = (entered + gap.log_end).logsumexp(1) + row.anew[t]
+    elif hmm.end is not None and not sites.ends:
+        found[:, hmm.end] = -torch.inf
+    return found
+
+
+def _draw(
+    sites: Sites,
+    texts: list[list[int]],
+    future: Future,
+    n: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Token ids (B, n, T): the known ones, and in the gaps what is drawn from left to right."""
+    device = sites.hmm.start.device
+    result = torch.full((len(texts), n, max(map(len, texts), default=0)), -1, device=device)
+    for b, text in enumerate(texts):
+        result[b, :, : len(text)] = torch.tensor(text, dtype=torch.long, device=device)
+    states = torch.zeros(len(texts), n, dtype=torch.long, device=device)
+    fresh = torch.ones_like(states, dtype=torch.bool)
+    for t in range(max(map(_last_gap, texts), default=-1) + 1):
+        together: dict[int, list[int]] = defaultdict(list)
+        for b, text in enumerate(texts):
+            if t <= _last_gap(text):
+                together[sites.at(text[t]).group].append(b)
+        for rows in together.values():
+            site = sites.at(texts[rows[0]][t])
+            ahead = torch.stack([future.rows[b].here[t] for b in rows])
+            states[rows] = _draw_states(sites, site, states[rows], fresh[rows], ahead, generator)
+        for b, text in enumerate(texts):
+            if t < len(text) and text[t] == GAP:
+                result[b, :, t] = _draw_words(sites, states[b], future.rows[b], t, generator)
+        fresh = ends_text(sites.hmm, result[:, :, t])
+    return result
+
+
+def _draw_states(
+    sites: Sites,
+    site: Site,
+    states: Tensor,
+    fresh: Tensor,
+    ahead: Tensor,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """The next states (R, n), at `site`, after `states` (R, n), given what is ahead (R, S)."""
+    transitions, start = sites.hmm.transitions, sites.start(site)
+    row_of = torch.arange(len(states), device=states.device).unsqueeze(1).expand_as(states)
+    drawn = []
+    pairs = torch.arange(states.numel(), device=states.device)
+    for some in pairs.split(max(1, CHUNK_ELEMENTS // len(site.states))):
+        source = states.reshape(-1)[some]
+        moves = transitions.logits(source, site.index) - transitions.norm[source].unsqueeze(1)
+        moves = torch.where(fresh.reshape(-1)[some].unsqueeze(1), start, moves)
+        drawn.append(draw_token(moves + ahead[row_of.reshape(-1)[some]], 1.0, generator))
+    return site.states[torch.cat(drawn)].view(states.shape)
+
+
+def _draw_words(
+    sites: Sites, states: Tensor, row: Ahead, t: int, generator: torch.Generator | None
+) -> Tensor:
+    """Words (n,) of the gap at t, which is in `states` (n,)."""
+    hmm, gap = sites.hmm, sites.at(GAP)
+    drawn = []
+    for some in states.split(max(1, CHUNK_ELEMENTS // hmm.vocabulary_size)):
+        log_probs = hmm.support.emission_rows(hmm.emission, some).clone()
+        if hmm.end is not None and gap.log_end is not None:
+            log_probs += row.beyond[t][some].unsqueeze(1)
+            log_probs[:, hmm.end] = gap.log_end[some] + row.anew[t]
+        elif hmm.end is not None and not sites.ends:
+            log_probs[:, hmm.end] = -torch.inf
+        drawn.append(draw_token(log_probs, 1.0, generator))
+    return torch.cat(drawn)
+
+
+def _last_gap(text: list[int]) -> int:
+    return max((t for t, token in enumerate(text) if token == GAP), default=-1)
+
+
+def _gap_words(
+    sites: Sites, texts: list[list[int]], future: Future
+) -> Iterable[tuple[tuple[int, int], Tensor]]:
+    """For every gap, (row, position) and log p(word | known words) (V,)."""
+    last = [_last_gap(text) for text in texts]
+    entered: dict[int, Tensor] = {}  # log p(z_t, what was before), up to a factor
+    for t in range(max(last, default=-1) + 1):
+        rows = [b for b in range(len(texts)) if t <= last[b]]
+        here = {b: sites.at(texts[b][t]) for b in rows}
+        if t == 0:
+            entered = {b: sites.start(here[b]) for b in rows}
+        else:
+            entered = _enter(sites, texts, entered, rows, t)
+        for b in rows:
+            entered[b] = entered[b] - finite_or_zero(entered[b].amax())
+            if here[b].token == GAP:
+                found = words_here(sites, entered[b].unsqueeze(0), future.rows[b], t).squeeze(0)
+                yield (b, t), found - finite_or_zero(found.logsumexp(0))
+
+
+def _enter(
+    sites: Sites, texts: list[list[int]], entered: dict[int, Tensor], rows: list[int], t: int
+) -> dict[int, Tensor]:
+    """log p(z_t, what was before) of the rows, from the same at t - 1."""
+    before = [sites.at(texts[b][t - 1]) for b in rows]
+    after = [sites.at(texts[b][t]) for b in rows]
+    leaving = [entered[b] + site.log_weight for b, site in zip(rows, before, strict=True)]
+    result = step_ahead(sites, before, leaving, after)
+    for i, (b, site) in enumerate(zip(rows, before, strict=True)):
+        if site.log_end is not None:
+            ended = (entered[b] + site.log_end).logsumexp(0)
+            result[i] = torch.logaddexp(result[i], sites.start(after[i]) + ended)
+    return dict(zip(rows, result, strict=True))
