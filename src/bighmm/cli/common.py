@@ -58,6 +58,14 @@ def open_hmm(path: Path, what: str) -> HMMLM:
     return lm
 
 
+def trained_on(run: Path) -> str:
+    """The corpus that a run was trained on; ValueError if that is not known."""
+    recipe = run / "recipe.json"
+    if not recipe.exists():
+        raise ValueError(f"{run} does not say what it was trained on; give --data")
+    return read_json(recipe)["recipe"]["corpus"]["data"]
+
+
 def find_device(name: str) -> torch.device:
     """cpu, cuda, or auto: a GPU if there is one. ValueError if it is not there."""
     if name == "auto":

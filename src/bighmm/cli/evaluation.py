@@ -18,10 +18,10 @@ from bighmm.cli.common import (
     out,
     parse,
     print_json,
+    trained_on,
 )
 from bighmm.corpus import prepare
 from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
-from bighmm.files import read_json
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def eval_command(argv: list[str]) -> None:
     device = find_device(arguments.device)
     folder = model_folder(arguments.model)
     lm = open_model(folder).to(device, arguments.operands)
-    corpus = prepare(arguments.data or _trained_on(arguments), tokenizer=folder)
+    corpus = prepare(arguments.data or trained_on(arguments.model), tokenizer=folder)
     if arguments.carry and arguments.reset:
         raise ValueError("--carry and --reset exclude each other; give at most one")
     convention: Convention = lm.convention
@@ -98,10 +98,3 @@ def eval_command(argv: list[str]) -> None:
             f"next-word probabilities sum to one within {deviation:.1e} "
             f"in {arguments.contexts} contexts"
         )
-
-
-def _trained_on(arguments: EvalArguments) -> str:
-    recipe = arguments.model / "recipe.json"
-    if not recipe.exists():
-        raise ValueError(f"{arguments.model} does not say what it was trained on; give --data")
-    return read_json(recipe)["recipe"]["corpus"]["data"]

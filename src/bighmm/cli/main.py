@@ -13,6 +13,8 @@ COMMANDS = {
     "next": ("bighmm.cli.questions", "the most likely next words after a text"),
     "sample": ("bighmm.cli.questions", "text drawn from a model"),
     "tag": ("bighmm.cli.questions", "the most likely states of a text, and what they stand for"),
+    "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
+    "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),
     "distill": ("bighmm.cli.distill", "labels for training from a teacher's vectors"),
     "cluster": ("bighmm.cli.corpora", "Brown clusters of a corpus"),
     "data": ("bighmm.cli.corpora", "what is known about a corpus"),

@@ -1,0 +1,120 @@
+"""Questions about the states of an HMM: their words, their neighbours, their share of a text.
+
+Rows of the transition matrix are made a few at a time, so nothing of size Z × Z is held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bighmm.batches import padded_rows, sentence_bounds
+from bighmm.hmm import HMM
+from bighmm.infer.inputs import CHUNK_ELEMENTS, batches_by_length
+from bighmm.infer.numerics import finite_or_zero
+
+
+class Likeliest(NamedTuple):
+    ids: Tensor  # (N, k) the likeliest first, -1 where fewer have a probability above zero
+    probs: Tensor  # (N, k), 0 there
+
+
+@torch.no_grad()
+def likely_words(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
+    """The k tokens x with the highest p(x | z), for each of the states z (N,)."""
+    states = _checked(hmm, states, k)
+    rows = (
+        hmm.support.emission_rows(hmm.emission, part)
+        for part in states.split(max(1, CHUNK_ELEMENTS // hmm.vocabulary_size))
+    )
+    return _highest(rows, min(k, hmm.vocabulary_size))
+
+
+@torch.no_grad()
+def next_states(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
+    """The k states j with the highest p(j | z), for each of the states z (N,)."""
+    states = _checked(hmm, states, k)
+    rows = (
+        hmm.transitions.logits(part) - hmm.transitions.norm.index_select(0, part).unsqueeze(1)
+        for part in states.split(max(1, CHUNK_ELEMENTS // hmm.num_states))
+    )
+    return _highest(rows, min(k, hmm.num_states))
+
+
+@torch.no_grad()
+def previous_states(
+    hmm: HMM, states: Tensor | list[int], k: int, shares: Tensor | None = None
+) -> Likeliest:
+    """The k states i that z most likely follows, for each of the states z (N,):
+
+        p(i | z) = share_i p(z | i) / Σ_j share_j p(z | j)
+
+    with the states' shares (Z,) of a text, or with equal ones. All rows of the transition matrix
+    are visited, a few at a time.
+    """
+    states = _checked(hmm, states, k)
+    k = min(k, hmm.num_states)
+    if shares is None:
+        shares = torch.ones(hmm.num_states)
+    log_shares = shares.to(hmm.start).log()
+    best = hmm.start.new_full((k, len(states)), -torch.inf)
+    ids = torch.zeros_like(best, dtype=torch.long)
+    total = hmm.start.new_full((len(states),), -torch.inf)
+    every = torch.arange(hmm.num_states, device=hmm.start.device)
+    for part in every.split(max(1, CHUNK_ELEMENTS // hmm.num_states)):
+        rows = slice(int(part[0]), int(part[-1]) + 1)
+        offset = log_shares[rows] - hmm.transitions.norm[rows]
+        joint = hmm.transitions.logits(rows).index_select(1, states) + offset.unsqueeze(1)
+        total = torch.logaddexp(total, joint.logsumexp(0))
+        best, place = torch.cat([best, joint]).topk(k, dim=0)
+        ids = torch.cat([ids, part.unsqueeze(1).expand_as(joint)]).gather(0, place)
+    probs = (best - finite_or_zero(total)).exp().T
+    return Likeliest(ids.T.masked_fill(probs == 0, -1), probs)
+
+
+@torch.no_grad()
+def state_shares(hmm: HMM, tokens: np.ndarray) -> Tensor:
+    """The share (Z,) of a stream of token ids that each state is expected to emit.
+
+    Every sentence is read by itself, up to its end mark. A sentence of probability zero has no
+    states and does not count; if there is no other, all shares are 0.
+    """
+    tokens = np.asarray(tokens)
+    if tokens.ndim != 1 or len(tokens) == 0:
+        raise ValueError(f"shares of a text need at least one token, not shape {tokens.shape}")
+    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
+    lengths = torch.from_numpy(np.diff(bounds))
+    alone = dataclasses.replace(hmm, reset=True)
+    expected = torch.zeros(hmm.num_states, dtype=torch.float64, device=hmm.start.device)
+    for rows in batches_by_length(lengths, hmm.support.alive):
+        ids = torch.from_numpy(padded_rows(tokens, bounds, rows.numpy()))
+        found = alone.posterior(ids, lengths[rows])
+        states = found.states.clamp(min=0).view(-1)  # where there is none the marginal is 0
+        expected.index_add_(0, states, found.marginals.double().view(-1))
+    return expected / expected.sum().clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def _checked(hmm: HMM, states: Tensor | list[int], k: int) -> Tensor:
+    states = torch.as_tensor(states, dtype=torch.long, device=hmm.start.device)
+    if k < 1:
+        raise ValueError(f"at least one must be asked for, not {k}")
+    if states.dim() != 1 or len(states) == 0:
+        raise ValueError(f"states are a list of numbers, at least one, not {states.tolist()}")
+    wrong = states[(states < 0) | (states >= hmm.num_states)]
+    if len(wrong):
+        raise ValueError(
+            f"there is no state {int(wrong[0])}: states go from 0 to {hmm.num_states - 1}"
+        )
+    return states
+
+
+def _highest(log_rows: Iterator[Tensor], k: int) -> Likeliest:
+    """The k highest of every row of log-probabilities, which come in parts."""
+    best = [rows.topk(k) for rows in log_rows]
+    probs = torch.cat([part.values for part in best]).exp()
+    return Likeliest(torch.cat([part.indices for part in best]).masked_fill(probs == 0, -1), probs)

@@ -1,0 +1,115 @@
+"""Words, neighbours and shares of states, against the plain tables."""
+
+import numpy as np
+import pytest
+import torch
+
+from bighmm import HMM
+from bighmm.infer.reference import marginals_loop
+from bighmm.inspection import likely_words, next_states, plot_posterior, previous_states, states
+from bighmm.inspection import state_shares as shares_of
+from bighmm.transitions import Factored
+from models import KINDS, random_hmm
+
+STATES = [4, 0, 5, 4]
+
+
+@pytest.fixture(params=[2**24, 7], ids=["whole", "pieces"])
+def pieces(request, monkeypatch):
+    monkeypatch.setattr(states, "CHUNK_ELEMENTS", request.param)
+
+
+def check(found, wanted):
+    """`found` is what stands highest in the rows of `wanted` (N, C)."""
+    best = wanted.topk(found.probs.shape[1])
+    torch.testing.assert_close(found.probs, best.values)
+    torch.testing.assert_close(found.ids, best.indices.masked_fill(best.values == 0, -1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_and_neighbours(kind, pieces):
+    hmm = random_hmm(kind, states=6, vocabulary=5, seed=3)
+    _, transition, emission = hmm.tables()
+    check(likely_words(hmm, STATES, 3), emission[STATES])
+    check(next_states(hmm, STATES, 4), transition[STATES])
+    shares = torch.tensor([0.3, 0.0, 0.1, 0.2, 0.25, 0.15], dtype=torch.float64)
+    for weights in (None, shares):
+        joint = transition.T * (1 if weights is None else weights)
+        found = previous_states(hmm, STATES, 5, weights)
+        check(found, (joint / joint.sum(1, keepdim=True))[STATES])
+    assert (previous_states(hmm, STATES, 6, shares).ids[:, -1] == -1).all()
+
+
+def test_more_than_there_is():
+    hmm = random_hmm("blocked-factored", states=6, vocabulary=5)
+    assert likely_words(hmm, [0], 99).ids.shape == (1, 5)
+    assert next_states(hmm, [0], 99).ids.shape == previous_states(hmm, [0], 99).ids.shape == (1, 6)
+
+
+def test_a_state_that_nothing_leads_to():
+    never = torch.tensor([[0.0, 1.0], [0.0, 1.0]])
+    hmm = HMM.from_probs(torch.tensor([1.0, 0.0]), never, torch.full((2, 2), 0.5))
+    found = previous_states(hmm, [0, 1], 2)
+    assert found.ids[0].tolist() == [-1, -1] and found.probs[0].tolist() == [0, 0]
+    assert found.probs[1].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares(kind, monkeypatch):
+    """The mean of the posteriors over all tokens, sentence by sentence, in batches."""
+    monkeypatch.setattr("bighmm.infer.inputs.CHUNK_ELEMENTS", 60)
+    hmm = random_hmm(kind, states=6, vocabulary=5, seed=2, end=0)
+    tokens = np.array([1, 2, 0, 4, 0, 3, 3, 3, 1, 0, 2, 4], dtype=np.uint16)
+    sentences = [[1, 2, 0], [4, 0], [3, 3, 3, 1, 0], [2, 4]]
+    wanted = torch.cat([marginals_loop(hmm, sentence) for sentence in sentences]).mean(0)
+    torch.testing.assert_close(shares_of(hmm, tokens), wanted)
+
+
+def test_shares_without_an_end_mark_or_a_chance():
+    hmm = random_hmm("dense-table", end=None)
+    wanted = marginals_loop(hmm, [1, 0, 3]).mean(0)
+    torch.testing.assert_close(shares_of(hmm, np.array([1, 0, 3])), wanted)
+    impossible = HMM.from_probs(torch.ones(1), torch.ones(1, 1), torch.tensor([[1.0, 0.0]]))
+    assert shares_of(impossible, np.array([0, 1])).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    "ask, sentence",
+    [
+        (lambda hmm: likely_words(hmm, [6], 1), "there is no state 6: states go from 0 to 5"),
+        (lambda hmm: next_states(hmm, [], 1), "at least one"),
+        (lambda hmm: previous_states(hmm, [0], 0), "at least one must be asked for, not 0"),
+        (lambda hmm: shares_of(hmm, np.array([])), "at least one token"),
+    ],
+)
+def test_bad_questions(ask, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        ask(random_hmm("dense-table"))
+
+
+def test_the_matrix_is_never_whole(monkeypatch):
+    """Of 1,500 × 1,500 transition logits no more than 2¹⁴ are there at a time."""
+    largest = 0
+    logits = Factored.logits
+
+    def watched(self, rows):
+        nonlocal largest
+        found = logits(self, rows)
+        largest = max(largest, found.numel())
+        return found
+
+    hmm = random_hmm("blocked-factored", states=1500, vocabulary=6, dtype=torch.float32)
+    monkeypatch.setattr(states, "CHUNK_ELEMENTS", 2**14)
+    monkeypatch.setattr(Factored, "logits", watched)
+    previous_states(hmm, [5, 3], 2)
+    next_states(hmm, list(range(1500)), 2)
+    assert 0 < largest <= 2**14
+
+
+def test_words_with_signs_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    row = {"word": "$a_$", "states": [{"state": 3, "prob": 0.5, "words": ["$\\", "b\n"]}]}
+    plot_posterior([row, row], tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="not supported"):
+        plot_posterior([row], tmp_path / "plot.sound")
