@@ -1,0 +1,49 @@
+"""hmmlearn's `CategoricalHMM`, both ways; needs the extra `bighmm[hmmlearn]` to make one.
+
+hmmlearn has no end mark: a model of it never starts anew inside a sequence. Texts that follow each
+other are given to it one by one, through `lengths`; then both say the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import torch
+
+from bighmm.hmm import HMM
+from bighmm.interop.arrays import LIMIT, to_numpy
+
+PARTS = ("startprob_", "transmat_", "emissionprob_")
+
+
+def to_hmmlearn(hmm: HMM, limit: int = LIMIT, **options: Any) -> Any:
+    """A `CategoricalHMM` with the probabilities of `hmm`; `options` are those of its constructor.
+
+    Raises ValueError without hmmlearn, and where the tables would be larger than `limit`.
+    """
+    if importlib.util.find_spec("hmmlearn") is None:
+        raise ValueError("hmmlearn is not installed; install bighmm[hmmlearn]")
+    from hmmlearn.hmm import CategoricalHMM
+
+    tables = to_numpy(hmm, limit)
+    model = CategoricalHMM(hmm.num_states, **options)
+    model.n_features = hmm.vocabulary_size
+    for name, table in zip(PARTS, tables.values(), strict=True):
+        setattr(model, name, table)
+    return model
+
+
+def from_hmmlearn(model: Any, *, end: int | None = None, reset: bool = True) -> HMM:
+    """An `HMM` with the probabilities of a `CategoricalHMM` that was fitted or filled in.
+
+    Raises ValueError for a model without them, such as one with Gaussian emissions.
+    """
+    missing = [name for name in PARTS if not hasattr(model, name)]
+    if missing:
+        raise ValueError(
+            f"{type(model).__name__} has no {missing[0]}; a CategoricalHMM is needed that has been "
+            "fitted or been given its probabilities"
+        )
+    start, transition, emission = (torch.as_tensor(getattr(model, name)) for name in PARTS)
+    return HMM.from_probs(start, transition, emission, end=end, reset=reset)

@@ -1,0 +1,134 @@
+"""What lm-evaluation-harness would ask, with a base class that stands in for its own."""
+
+import abc
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bighmm.interop import harness
+from bighmm.lm import HMMLM
+from bighmm.params.scalar import ScalarOptions
+from bighmm.support import Blocked
+from bighmm.text import Words
+from models import KINDS, random_hmm
+
+WORDS = ["<eos>", "<unk>", "a", "b", "c", "d"]
+
+
+class StandIn(abc.ABC):
+    """The part of `lm_eval.api.model.LM` that counts here."""
+
+    def __init__(self) -> None:
+        self.cache_hook = None
+
+    @abc.abstractmethod
+    def loglikelihood(self, requests): ...
+
+    @abc.abstractmethod
+    def loglikelihood_rolling(self, requests): ...
+
+    @abc.abstractmethod
+    def generate_until(self, requests): ...
+
+
+class Model(harness.HarnessModel, StandIn):
+    pass
+
+
+def requests(*arguments):
+    return [SimpleNamespace(args=args) for args in arguments]
+
+
+@pytest.fixture(scope="module")
+def lm():
+    support = Blocked.of(torch.tensor([0, 0, 0, 1, 1, 1]), 8)
+    return HMMLM("scalar", ScalarOptions(), support, Words(WORDS), seed=3)
+
+
+@pytest.fixture
+def model(lm):
+    return Model(lm, batch_size=2)
+
+
+def log_prob(lm, text):
+    return float(lm.hmm().log_prob(torch.tensor([lm.encode(text)], dtype=torch.long)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_continuations(kind, monkeypatch):
+    """log p(rest | context) is a difference of log-probabilities, over end marks too."""
+    monkeypatch.setattr(harness, "CONTEXT_AT_ONCE", 2)
+    hmm = random_hmm(kind, states=6, vocabulary=5, seed=1, end=0)
+    contexts = [[1, 2, 0, 3, 4], [], [2, 0], [1]]
+    rests = [[2, 0, 1], [3, 3, 3, 3], [4], []]
+    found = harness.continuations(hmm, contexts, rests)
+    for context, rest, (gained, greedy) in zip(contexts, rests, found, strict=True):
+        whole, before = (
+            hmm.log_prob(torch.tensor([ids], dtype=torch.long)) for ids in (context + rest, context)
+        )
+        assert gained == pytest.approx(float(whole - before))
+        best = hmm.sample(1, len(rest), context, temperature=0)[0].tolist()
+        assert greedy == (best == rest)
+
+
+def test_loglikelihood(lm, model):
+    pairs = [("a b", " c d"), ("", "a"), ("a b ", "c"), ("d\n", "a b"), ("a c b d", " nobody")]
+    found = model.loglikelihood(requests(*pairs))
+    for (context, rest), (gained, greedy) in zip(pairs, found, strict=True):
+        wanted = log_prob(lm, context + rest) - log_prob(lm, context.rstrip(" "))
+        assert gained == pytest.approx(wanted, abs=1e-5) and isinstance(greedy, bool)
+    best = lm.hmm().next_token(torch.tensor([lm.encode("a b")])).argmax(1).tolist()
+    word = " " + lm.tokenizer.token(best[0])
+    assert model.loglikelihood(requests(("a b", word.replace(" <eos>", "\n"))))[0][1]
+    assert model.loglikelihood(requests(("a", ""))) == [(0.0, True)]
+
+
+def test_rolling(lm, model):
+    texts = ["a b c\nd", "", "a", "nobody knows"]
+    found = model.loglikelihood_rolling(requests(*((text,) for text in texts)))
+    assert found == pytest.approx([log_prob(lm, text) for text in texts], abs=1e-5)
+
+
+def test_generate(lm, model):
+    options = {"until": [], "max_gen_toks": 6}
+    (text,) = model.generate_until(requests(("a b", options)))
+    drawn = lm.hmm().sample(1, prefix=lm.encode("a b"), temperature=0, max_length=6)[0].tolist()
+    drawn = drawn[: drawn.index(0)] if 0 in drawn else drawn
+    assert text == lm.decode(drawn) and len(text.split()) <= 6
+    sampled = {"do_sample": True, "max_new_tokens": 30, "until": "b"}
+    found = model.generate_until(requests(*[("a", sampled)] * 20))
+    assert len(set(found)) > 5 and not any("b" in text or "\n" in text for text in found)
+    again = Model(lm, seed=0).generate_until(requests(*[("a", sampled)] * 20))
+    assert again == found
+
+
+def test_from_a_folder(lm, tmp_path):
+    lm.save_pretrained(tmp_path / "run" / "model")
+    for folder in (tmp_path / "run", str(tmp_path / "run" / "model")):
+        model = Model(folder, batch_size="auto", device="cpu", max_batch_size=None)
+        assert model.loglikelihood_rolling(requests(("a b",)))[0] == pytest.approx(
+            log_prob(lm, "a b")
+        )
+        assert model.tokenizer_name == Model(lm).tokenizer_name
+
+
+def test_without_the_harness(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    harness.register.cache_clear()
+    with pytest.raises(ValueError, match=r"lm-eval is not installed; install bighmm\[lm-eval\]"):
+        harness.register()
+
+
+def test_with_the_harness(lm):
+    pytest.importorskip("lm_eval")
+    from lm_eval.api.instance import Instance
+    from lm_eval.api.model import LM
+    from lm_eval.api.registry import get_model
+
+    harness.register.cache_clear()
+    kind = harness.register()
+    assert issubclass(kind, LM) and get_model("bighmm") is kind
+    model = kind(lm)
+    asked = [Instance("loglikelihood", {}, ("a b", " c"), 0)]
+    assert model.loglikelihood(asked) == Model(lm).loglikelihood(asked)
