@@ -9,7 +9,9 @@ import bighmm
 
 
 def test_public_names():
-    assert set(bighmm.__all__) == {"HMM", "HMMLM", "BestPath", "Posterior", "baum_welch"}
+    assert set(bighmm.__all__) == {
+        *("HMM", "HMMLM", "BestPath", "Posterior", "SequenceHMM", "baum_welch")
+    }
     for name in bighmm.__all__:
         assert getattr(bighmm, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -77,6 +77,13 @@ def test_python_examples(workplace):
     assert "[[0, 0, 1, 1, 1]]" in shown[1]
 
 
+@pytest.mark.parametrize("name", ["SequenceHMM", "bighmm.interop"])
+def test_examples_of_other_parts(workplace, name):
+    folder, environment = workplace
+    (code,) = [block for block in BLOCKS["python"] if name in block]
+    subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True)
+
+
 def test_added_parameterisation_trains(workplace, monkeypatch, capsys):
     folder, environment = workplace
     monkeypatch.chdir(folder)

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from bighmm.hmm import HMM, BestPath, Posterior
     from bighmm.learn.baum_welch import baum_welch
     from bighmm.lm import HMMLM
+    from bighmm.sequences import SequenceHMM
 
-__all__ = ["HMM", "HMMLM", "BestPath", "Posterior", "baum_welch"]
+__all__ = ["HMM", "HMMLM", "BestPath", "Posterior", "SequenceHMM", "baum_welch"]
 
 _PLACES = {
     "HMM": "bighmm.hmm",
@@ -18,6 +19,7 @@ _PLACES = {
     "Posterior": "bighmm.hmm",
     "HMMLM": "bighmm.lm",
     "baum_welch": "bighmm.learn.baum_welch",
+    "SequenceHMM": "bighmm.sequences",
 }
 
 

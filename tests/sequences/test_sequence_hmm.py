@@ -1,0 +1,252 @@
+"""SequenceHMM: fitting, answers, input in every form, and its manners towards scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bighmm
+from bighmm.interop import from_hmmlearn, to_hmmlearn, to_numpy
+from bighmm.sequences import SequenceHMM
+from bighmm.sequences.rows import read_rows
+from models import random_hmm
+
+KINDS = {
+    "dense": {"n_states": 3},
+    "blocked": {"n_states": 4, "support": "blocked", "n_blocks": 2},
+    "free": {"n_states": 4, "support": "free", "n_alive": 2},
+    "smoothed": {"n_states": 3, "smoothing": 0.1},
+    "adamw": {"n_states": 3, "optimizer": "adamw", "iterations": 5, "lr": 0.1},
+    "neural": {
+        **{"n_states": 4, "parameters": "neural", "options": {"width": 4}, "iterations": 4},
+        **{"optimizer": "adamw", "support": "blocked", "n_blocks": 2, "batch_size": 2},
+    },
+}
+
+
+def draws(lengths, symbols=4, seed=0):
+    generator = np.random.default_rng(seed)
+    return [generator.integers(0, symbols, size) for size in lengths]
+
+
+SEQUENCES = draws([9, 1, 0, 14, 6])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request):
+    settings = {"random_state": 1, "iterations": 20, **KINDS[request.param]}
+    return SequenceHMM(**settings).fit(SEQUENCES)
+
+
+def test_answers_are_those_of_the_hmm(model):
+    scores = model.score_samples(SEQUENCES)
+    assert model.score(SEQUENCES) == pytest.approx(scores.sum()) and scores[2] == 0
+    assert model.history_[-1] == pytest.approx(model.score(SEQUENCES))
+    assert model.history_[-1] > model.history_[0]
+    states, probs = model.predict(SEQUENCES), model.predict_proba(SEQUENCES)
+    for row, score, path, marginals in zip(SEQUENCES, scores, states, probs, strict=True):
+        ids = torch.from_numpy(row).unsqueeze(0)
+        assert score == pytest.approx(float(model.hmm_.log_prob(ids)))
+        assert path.tolist() == model.hmm_.viterbi(ids).states[0].tolist()
+        assert marginals.shape == (len(row), model.n_states)
+        assert np.allclose(marginals.sum(1), 1)
+    after = model.next_proba(SEQUENCES)
+    assert after.shape == (5, 4) and np.allclose(after.sum(1), 1)
+    assert np.allclose(after[2], model.hmm_.next_token(torch.zeros(1, 0).long()).exp())
+
+
+def test_one_array_with_lengths_is_the_same(model):
+    joined, lengths = np.concatenate(SEQUENCES), [len(row) for row in SEQUENCES]
+    for X in (joined, joined.reshape(-1, 1), joined.tolist(), torch.from_numpy(joined)):
+        assert np.allclose(model.score_samples(X, lengths), model.score_samples(SEQUENCES))
+        assert (
+            model.predict(X, lengths).tolist() == np.concatenate(model.predict(SEQUENCES)).tolist()
+        )
+        assert model.predict_proba(X, lengths).shape == (len(joined), model.n_states)
+        assert model.score(X) == pytest.approx(model.score([joined]))
+    square = np.stack([SEQUENCES[0][:4], SEQUENCES[3][:4]])
+    assert np.allclose(model.score_samples(square), model.score_samples(list(square)))
+
+
+def test_saved_and_loaded(model, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = SequenceHMM.load(tmp_path / "model")
+    assert loaded.get_params() == model.get_params() and loaded.history_ == model.history_
+    assert loaded.score(SEQUENCES) == model.score(SEQUENCES)
+    assert loaded.sample(3, 4, [1, 2], 0).tolist() == model.sample(3, 4, [1, 2], 0).tolist()
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="is damaged"):
+        SequenceHMM.load(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"has no config.json"):
+        SequenceHMM.load(tmp_path)
+
+
+def test_the_same_seed_the_same_model(model):
+    again = SequenceHMM(**model.get_params()).fit(SEQUENCES)
+    assert again.history_ == model.history_
+    assert model.sample(2, 5, random_state=3).shape == (2, 5)
+    for state in (np.random.RandomState(1), np.random.default_rng(1), np.int64(1)):
+        assert model.sample(1, 3, random_state=state).max() < 4
+
+
+@given(
+    lengths=st.lists(st.integers(0, 8), min_size=1, max_size=4).filter(any),
+    symbols=st.integers(1, 4),
+    states=st.sampled_from([1, 2, 4]),
+    support=st.sampled_from(["dense", "free"]),
+    seed=st.integers(0, 2**31 - 1),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_likelihood_never_falls(lengths, symbols, states, support, seed):
+    rows = draws(lengths, symbols, seed)
+    model = SequenceHMM(
+        *(states, symbols), support=support, n_alive=states, iterations=8, random_state=seed
+    ).fit(rows)
+    history = np.array(model.history_)
+    assert np.isfinite(history).all() and history[-1] == pytest.approx(model.score(rows))
+    assert (np.diff(history) >= -1e-9 * np.abs(history[1:]) - 1e-12).all()
+    for table in to_numpy(model.hmm_).values():
+        assert np.isfinite(table).all() and np.allclose(table.sum(-1), 1)
+    proba = np.concatenate([*model.predict_proba(rows)])
+    assert np.allclose(proba.sum(1), 1) and not np.isnan(model.next_proba(rows)).any()
+
+
+def test_it_is_hmmlearn_from_the_same_start():
+    pytest.importorskip("hmmlearn")
+    start = random_hmm("dense-table", states=3, vocabulary=4, seed=5, end=None)
+    rows = draws([12, 5, 9], seed=7)
+    joined, lengths = np.concatenate(rows).reshape(-1, 1), [12, 5, 9]
+    theirs = to_hmmlearn(start, n_iter=6, tol=0, init_params="").fit(joined, lengths)
+    ours = SequenceHMM(3, 4, initial=start, iterations=6, tolerance=0).fit(joined, lengths)
+    wanted = to_numpy(from_hmmlearn(theirs))
+    for name, table in to_numpy(ours.hmm_).items():
+        assert np.allclose(table, wanted[name], atol=1e-6)
+    assert ours.score(joined, lengths) == pytest.approx(theirs.score(joined, lengths))
+    assert ours.predict(joined, lengths).tolist() == theirs.predict(joined, lengths).tolist()
+    assert np.allclose(ours.predict_proba(joined, lengths), theirs.predict_proba(joined, lengths))
+
+
+def test_it_finds_what_is_there():
+    """Two states that each keep to their own symbols for a while."""
+    generator = np.random.default_rng(0)
+    rows, truth = [], []
+    for _ in range(8):
+        states = np.repeat(generator.permutation(2), 15)
+        rows.append(2 * states + generator.integers(0, 2, 30))
+        truth.append(states)
+    stuck = SequenceHMM(2, random_state=0).fit(rows)
+    model = SequenceHMM(2, random_state=0, n_init=2).fit(rows)
+    assert model.score(rows) > stuck.score(rows) + 100  # the second beginning is better
+    same = np.concatenate(model.predict(rows)) == np.concatenate(truth)
+    assert same.all() or not same.any()
+    assert len(model.history_) < 101  # it settled
+
+
+def test_symbols_that_fitting_did_not_see():
+    model = SequenceHMM(2, random_state=0, iterations=3).fit([[0, 1, 0], [1]])
+    assert model.n_symbols_ == 2
+    with pytest.raises(ValueError, match="symbol 5 in sequence 1 at position 2 is not known"):
+        model.score([[0], [1, 0, 5]])
+    roomy = SequenceHMM(2, 4, random_state=0, iterations=3).fit([[0, 1, 0], [1]])
+    assert np.isfinite(roomy.score([[3, 2]])) and roomy.score([[3, 2]]) < -100
+    smooth = SequenceHMM(2, 4, random_state=0, iterations=3, smoothing=0.5).fit([[0, 1, 0], [1]])
+    assert -20 < smooth.score([[3, 2]]) < 0
+    with pytest.raises(ValueError, match="symbol 4 in sequence 0 at position 0"):
+        SequenceHMM(2, 4).fit([[4]])
+
+
+def test_what_is_impossible_stays_so_without_nan():
+    model = SequenceHMM(1, 2, iterations=1)
+    model.initial = bighmm.HMM.from_probs(torch.ones(1), torch.ones(1, 1), torch.tensor([[1.0, 0]]))
+    with pytest.raises(ValueError, match="sequence 1 has probability zero in the initial HMM"):
+        model.fit([[0, 0], [0, 1]])
+    model.fit([[0, 0]])
+    assert model.score([[1]]) == -np.inf and model.predict([[0, 1]])[0].tolist() == [-1, -1]
+    assert not model.predict_proba([[0, 1]])[0].any() and not model.next_proba([[1]]).any()
+
+
+@pytest.mark.parametrize(
+    "X, lengths, sentence",
+    [
+        ([], None, "there are no sequences"),
+        ([[0.5, 1.0]], None, "sequence 0 must be one list of whole numbers, not float64"),
+        ([[0], ["a"]], None, "sequence 1 must be one list of whole numbers"),
+        ([[[0, 1], [1]]], None, "sequence 0 must be one list of whole numbers"),
+        ([np.zeros((2, 3), int)], None, r"int64 of shape \(2, 3\)"),
+        ([[0, -1]], None, "sequence 0 has the symbol -1; symbols go from 0 on"),
+        ([0, 1, 2], [2], "lengths add up to 2, but there are 3 symbols"),
+        ([0, 1, 2], [4, -1], "lengths must be a list of whole numbers"),
+        ([0, 1, 2], 3, "lengths must be a list of whole numbers"),
+        ([[], []], None, "hold no symbols"),
+    ],
+)
+def test_bad_input(X, lengths, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SequenceHMM(2).fit(X, lengths)
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        ({"n_states": 0}, "n_states must be at least 1, not 0"),
+        ({"support": "round"}, "there is no support 'round'"),
+        ({"support": "blocked", "n_blocks": 3}, "4 states cannot be shared equally by 3 blocks"),
+        ({"parameters": "neural"}, "needs parameters='scalar', not 'neural'"),
+        ({"parameters": "magic", "optimizer": "adamw"}, "no parameterisation 'magic'"),
+        ({"options": {"depth": 2}}, "do not fit the parameters 'scalar', which have init_scale"),
+        ({"optimizer": "sgd"}, "there is no optimizer 'sgd'"),
+        ({"iterations": 0}, "iterations must be at least 1"),
+        ({"n_init": 0}, "n_init must be at least 1, not 0"),
+        ({"smoothing": -1.0}, "smoothing finite and not below 0"),
+        ({"optimizer": "adamw", "lr": 0.0}, "lr finite and above 0"),
+        ({"initial": random_hmm("dense-table")}, "the initial HMM has 6 states and 5 symbols"),
+        ({"random_state": "seven"}, "random_state must be a number"),
+    ],
+)
+def test_bad_settings(wrong, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SequenceHMM(**{"n_states": 4, **wrong}).fit(SEQUENCES)
+
+
+def test_before_fit():
+    model = SequenceHMM(2)
+    for ask in (model.score, model.predict, model.predict_proba, model.next_proba):
+        with pytest.raises(ValueError, match="has not been fitted; call fit first"):
+            ask(SEQUENCES)
+    with pytest.raises(ValueError, match="has not been fitted"):
+        model.sample()
+    with pytest.raises(ValueError, match="has not been fitted"):
+        model.save("nowhere")
+    assert repr(SequenceHMM(2, smoothing=0.5)) == "SequenceHMM(n_states=2, smoothing=0.5)"
+
+
+def test_rows_of_very_different_length_are_not_padded_together():
+    rows = read_rows([np.zeros(1, int)] * 1000 + [np.zeros(100_000, int)])
+    sizes = [ids.numel() for _, ids, _ in rows.batches()]
+    assert max(sizes) <= 2**20 and sum(len(chosen) for chosen, _, _ in rows.batches()) == 1001
+
+
+def test_parameters():
+    model = SequenceHMM(3).set_params(n_states=2, lr=0.5)
+    assert model.get_params()["n_states"] == 2 and model.get_params()["lr"] == 0.5
+    with pytest.raises(ValueError, match="SequenceHMM has no parameter 'states'"):
+        model.set_params(states=3)
+
+
+def test_with_scikit_learn():
+    pytest.importorskip("sklearn")
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+
+    start = random_hmm("dense-table", states=2, vocabulary=4, end=None)
+    twin = clone(SequenceHMM(2, initial=start, smoothing=0.5))
+    assert twin.smoothing == 0.5 and twin.initial.num_states == 2
+    rows = draws([8] * 6)
+    base = SequenceHMM(2, 4, iterations=2, smoothing=0.1, random_state=0)
+    search = GridSearchCV(base, {"n_states": [1, 2]}, cv=2).fit(rows)
+    assert search.best_params_["n_states"] in (1, 2)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert np.isfinite(search.best_estimator_.score(rows))
+    assert np.isfinite(cross_val_score(base, rows, cv=3)).all()
