@@ -21,10 +21,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm import params
+from bighmm import gaps, params
 from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
 from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
 from bighmm.hmm import HMM
+from bighmm.infer.infill import FillProbs
 from bighmm.support import Blocked, Dense, Free, Support
 from bighmm.text import Tokenizer, load_tokenizer
 
@@ -82,6 +83,46 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
     def predictor(self) -> HMM:
         """What next words and probabilities are asked of; every family of models has one."""
         return self.hmm()
+
+    def fill(
+        self,
+        text: str,
+        n: int = 1,
+        *,
+        open_end: bool = False,
+        ends: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> list[str]:
+        """n exact samples of a text with gaps: `___`, `___3` (words) or `___1-4` (see `gaps`).
+
+        The text ends after its last word, unless `open_end`. A gap holds no end mark, unless
+        `ends`. Raises ValueError with the reason if the text has no gap or one that cannot be
+        filled; the other questions about gaps do so too.
+        """
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        drawn = gaps.draw(self.hmm(), gapped, n, generator, ends)
+        return [self.decode(filled.ids) for filled in drawn]
+
+    def fill_probs(self, text: str, *, open_end: bool = False, ends: bool = False) -> FillProbs:
+        """log p(word | all that is known) for every gap, whose lengths are known: (gaps, V)."""
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        return gaps.word_probs(self.hmm(), gapped, ends)
+
+    def fill_lengths(
+        self, text: str, *, open_end: bool = False, ends: bool = False
+    ) -> dict[tuple[int, ...], float]:
+        """p(lengths of all gaps | all that is known) for every choice that the text leaves."""
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        return gaps.length_probs(self.hmm(), gapped, ends)
+
+    def best_fill(
+        self, text: str, k: int = 1, *, open_end: bool = False, ends: bool = False
+    ) -> list[tuple[str, float]]:
+        """The k most likely fillings that `HMM.best_fill` finds, and log p of the whole texts."""
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        found = gaps.best(self.hmm(), gapped, k, ends)
+        texts = [self.decode(filled.ids) for filled in found.filled]
+        return list(zip(texts, found.log_probs, strict=True))
 
     @property
     def size(self) -> int:

@@ -12,6 +12,7 @@ COMMANDS = {
     "score": ("bighmm.cli.questions", "log-probability of every line of standard input"),
     "next": ("bighmm.cli.questions", "the most likely next words after a text"),
     "sample": ("bighmm.cli.questions", "text drawn from a model"),
+    "fill": ("bighmm.cli.fill", "what stands in the gaps of a text"),
     "tag": ("bighmm.cli.questions", "the most likely states of a text, and what they stand for"),
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
     "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),

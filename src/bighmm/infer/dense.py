@@ -78,13 +78,16 @@ def predict_states(hmm: HMM, carry: Carry) -> Tensor:
 class Move:
     """Products of log-space vectors with the transition matrix, exact whatever the numbers are."""
 
-    def __init__(self, transitions: Transitions, norm: Tensor | None = None) -> None:
+    def __init__(
+        self, transitions: Transitions, norm: Tensor | None = None, keep: bool = True
+    ) -> None:
         self.transitions = transitions
         self.norm = transitions.norm if norm is None else norm
         size = transitions.num_states
         step = max(1, CHUNK_ELEMENTS // size)
         self.chunks = [slice(i, min(i + step, size)) for i in range(0, size, step)]
-        self.kept = list(self._probs()) if size * size <= KEPT_ELEMENTS else None
+        small = size * size <= KEPT_ELEMENTS
+        self.kept = list(self._probs()) if keep and small else None
 
     def ahead(self, log_alpha: Tensor) -> Tensor:
         """log Σ_i exp(log_alpha_i) p(j | i): (B, Z) -> (B, Z)."""

@@ -32,9 +32,7 @@ class Site:
     states: Tensor  # (S,)
     index: Tensor | slice  # the same, as a slice where they follow each other
     log_weight: Tensor  # (S,) log p(what may be here | state), but for an end mark in a gap
-    log_end: Tensor | None = (
-        None  # (S,) log p(end | state) of a gap that may end and start anew
-    )
+    log_end: Tensor | None = None  # (S,) log p(end | state) of a gap that may end and start anew
     resets: bool = False  # the state after this one comes from the start distribution
 
 
@@ -61,7 +59,8 @@ class Sites:
         if pair not in self.moves:
             made: Move | Part
             if pair == (EVERY, EVERY):
-                made = Move(self.hmm.transitions)
+                # Only a dense model may keep its whole matrix: it needs it at every step.
+                made = Move(self.hmm.transitions, keep=isinstance(self.hmm.support, Dense))
             else:
                 made = Part(self.hmm.transitions, before.index, after.index)
                 held = [m.size for m in self.moves.values() if isinstance(m, Part)]

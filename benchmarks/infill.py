@@ -1,0 +1,115 @@
+"""Filling the gaps of one sentence on a CPU: 32,768 states in 128 blocks, factored transitions.
+
+    python benchmarks/infill.py
+
+The model is random: the cost does not depend on what it has learned. The row normalisers of all
+states are made before, as when a model is loaded, and their time is given too. A sentence has 15
+words and its end mark, and two gaps of one word with known words between them. The times are
+the shortest and the median of some repeats, each with other words. No figure is given unless the
+probabilities of the words in a gap agree with those of whole sentences.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import tyro
+from torch import Tensor
+
+from bighmm import HMM
+from bighmm.support import Blocked
+from bighmm.transitions import Factored
+from record import save, surroundings
+
+
+@dataclass(frozen=True)
+class Shape:
+    states: int = 32_768
+    blocks: int = 128
+    width: int = 256
+    words: int = 10_000
+    length: int = 15
+    gaps: tuple[int, ...] = (4, 10)
+    samples: int = 5
+    repeats: int = 15
+    out: str = "bench/infill.json"
+    """Where under results/ to save the figures."""
+
+
+def main(shape: Shape) -> None:
+    hmm = _random_hmm(shape)
+    began = time.perf_counter()
+    _ = hmm.transitions.norm
+    loading = time.perf_counter() - began
+    _check(hmm, shape)
+    questions: dict[str, Callable[[Tensor], Any]] = {
+        "fill": lambda text: hmm.fill(text, shape.samples),
+        "fill_probs": hmm.fill_probs,
+        "best_fill": lambda text: hmm.best_fill(text, shape.samples),
+    }
+    rows = []
+    for name, ask in questions.items():
+        seconds = []
+        for seed in range(shape.repeats + 1):
+            text = _sentence(shape, seed)
+            began = time.perf_counter()
+            ask(text)
+            seconds.append(time.perf_counter() - began)
+        seconds = seconds[1:]  # the first one warms up
+        print(f"{name}: {1e3 * min(seconds):.0f} ms, median {1e3 * statistics.median(seconds):.0f}")
+        rows.append(
+            {
+                "operation": name,
+                **asdict(shape),
+                "milliseconds": 1e3 * min(seconds),
+                "median_milliseconds": 1e3 * statistics.median(seconds),
+                "normalisers_seconds": loading,
+                "threads": torch.get_num_threads(),
+                **surroundings(),
+            }
+        )
+    print(f"saved to {save(shape.out, rows)}")
+
+
+def _random_hmm(shape: Shape) -> HMM:
+    """Logits of standard deviation 1; every word in a block drawn at random."""
+    torch.manual_seed(0)
+    block_of = torch.arange(shape.words)[torch.randperm(shape.words)] % shape.blocks
+    support = Blocked.of(block_of, shape.states)
+    vectors = (torch.randn(shape.states, shape.width) / shape.width**0.25 for _ in range(2))
+    logits = torch.randn(shape.words, support.alive)
+    totals = torch.zeros(shape.blocks, support.alive).index_add_(0, block_of, logits.exp())
+    emission = logits - totals.log()[block_of]
+    start = torch.randn(shape.states).log_softmax(0)
+    return HMM(start, Factored(*vectors), emission, support, end=0)
+
+
+def _sentence(shape: Shape, seed: int) -> Tensor:
+    """Random words, the gaps, and the end mark (1, length + 1)."""
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randint(1, shape.words, (1, shape.length + 1), generator=generator)
+    text[0, list(shape.gaps)] = -1
+    text[0, -1] = 0
+    return text
+
+
+def _check(hmm: HMM, shape: Shape) -> None:
+    """With one gap left, p(known) p(word | known) is the probability of the whole sentence."""
+    text = _sentence(shape, seed=0)
+    text[0, list(shape.gaps[1:])] = 1
+    gap = shape.gaps[0]
+    answer = hmm.fill_probs(text)
+    some = torch.arange(1, shape.words, shape.words // 8)
+    whole = text.repeat(len(some), 1)
+    whole[:, gap] = some
+    expected = hmm.log_prob(whole) - answer.log_prob
+    torch.testing.assert_close(answer.words[0, some], expected, rtol=0, atol=1e-3)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Shape))
