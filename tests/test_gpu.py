@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 
+from bighmm import constraints as c
 from bighmm.cli.main import main
 from bighmm.corpus import prepare
 from bighmm.evaluate import deviation_from_one, evaluate
@@ -15,6 +16,7 @@ from bighmm.learn.setup import new_model
 from bighmm.lm import HMMLM
 from bighmm.params.neural import NeuralOptions
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
+from models import KINDS, random_hmm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -177,3 +179,24 @@ def test_questions_on_a_gpu(text, tmp_path):
     assert hmm.viterbi(ids).states.shape == (4, 10)
     generator = torch.Generator("cuda").manual_seed(0)
     assert hmm.sample(3, length=5, generator=generator).shape == (3, 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rules_on_a_gpu(kind):
+    plain = random_hmm(kind, states=12, vocabulary=8, dtype=torch.float32)
+    hmm = plain.to("cuda")
+    rule = c.contains([[1, 2], [3]]) & ~c.contains([[5]])
+    expected = plain.rule_log_prob(rule, 12, [4])
+    torch.testing.assert_close(hmm.rule_log_prob(rule, 12, [4]).cpu(), expected)
+    torch.testing.assert_close(
+        hmm.next_token([[4], [2]], rule=rule, remaining=9).cpu(),
+        plain.next_token([[4], [2]], rule=rule, remaining=9),
+    )
+    generator = torch.Generator("cuda").manual_seed(0)
+    for temperature in (1.0, 0.5):
+        rules = [rule, c.starts_with([6]) & c.length(3, 5)] * 20
+        texts = hmm.sample(
+            40, generator=generator, rule=rules, max_length=13, temperature=temperature
+        )
+        for one, text in zip(rules, texts.tolist(), strict=True):
+            assert one.matches(text[: text.index(0)])

@@ -21,8 +21,19 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.constraints import Rule
 from bighmm.emissions import Emissions, EmissionTable
-from bighmm.infer import best_fill, best_paths, counts, engine, infill, joint, predict, sampling
+from bighmm.infer import (
+    best_fill,
+    best_paths,
+    constrained,
+    counts,
+    engine,
+    infill,
+    joint,
+    predict,
+    sampling,
+)
 from bighmm.infer.best_fill import BestFill
 from bighmm.infer.best_paths import BestPaths
 from bighmm.infer.counts import Counts
@@ -143,14 +154,32 @@ class HMM:
         return result
 
     @torch.no_grad()
-    def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def next_token(
+        self,
+        tokens: Tensor,
+        lengths: Tensor | None = None,
+        rule: Rule | None = None,
+        remaining: int | None = None,
+    ) -> Tensor:
         """log p(x_{T+1} | x_1 … x_T) (B, V); a row may be empty.
 
-        After a sequence of probability zero every token has log-probability -inf.
+        With a `rule` (see `bighmm.constraints`), given that the next `remaining` tokens, which
+        begin with this one, satisfy it. Once some of them are there, `rule.after` them is what has
+        yet to hold. Every token has log-probability -inf after a sequence of probability zero, and
+        where the rule cannot be satisfied.
         """
         sequences = read(self, tokens, lengths)
         _, carry = self._filter(sequences)
+        if rule is not None:
+            return constrained.next_token(self, rule, remaining, carry)
         return self.next_token_after(carry)
+
+    @torch.no_grad()
+    def rule_log_prob(
+        self, rule: Rule, length: int, prefix: Tensor | Sequence[int] | None = None
+    ) -> Tensor:
+        """log p(the next `length` tokens satisfy the rule | prefix) (); -inf if they cannot."""
+        return constrained.log_prob(self, rule, length, self._after(prefix)).squeeze(0)
 
     @torch.no_grad()
     def joint_log_prob(
@@ -272,6 +301,7 @@ class HMM:
         generator: torch.Generator | None = None,
         temperature: float = 1.0,
         max_length: int = 1000,
+        rule: Rule | Sequence[Rule] | None = None,
     ) -> Tensor:
         """n samples of what follows `prefix`, as token ids (n, L), without the prefix.
 
@@ -279,16 +309,22 @@ class HMM:
         filled up with end marks after it, and is cut at `max_length` tokens. At a temperature
         other than 1 each token is drawn from p(x | prefix)^(1 / temperature), at 0 the likeliest
         token is taken. Raises ValueError if the prefix has probability zero.
+
+        With a `rule` (see `bighmm.constraints`) the samples satisfy it, and come from p(what
+        follows | prefix, rule); a list of rules has one for each row. It is about the `length`
+        tokens or, without a length, about those before the end mark, which is then among the
+        `max_length` tokens. Raises ValueError with the reason if a rule cannot hold.
         """
         sampling.check_request(n, length, max_length, temperature)
         if length is None and self.end is None:
             raise ValueError("this HMM has no end mark, so sampling needs a length")
-        ids = torch.as_tensor([] if prefix is None else prefix)
-        if ids.dim() != 1:
-            raise ValueError(f"a prefix is one sequence of token ids, not shape {tuple(ids.shape)}")
-        _, carry = self._filter(read(self, ids.unsqueeze(0)))
+        carry = self._after(prefix)
         if not bool(carry.possible):
             raise ValueError("the prefix has probability zero in this HMM, so nothing follows it")
+        if rule is not None:
+            return constrained.sample(
+                self, rule, n, carry, length, max_length, generator, temperature
+            )
         rows = Carry(carry.tokens.expand(n), carry.log_alpha.expand(n, -1), carry.fresh.expand(n))
         return sampling.sample(self, rows, length, max_length, generator, temperature)
 
@@ -331,6 +367,13 @@ class HMM:
     def _cost_per_position(self) -> int:
         dense = isinstance(self.support, Dense)
         return self.num_states if dense else self.support.alive**2
+
+    def _after(self, prefix: Tensor | Sequence[int] | None) -> Carry:
+        """The state after one sequence of token ids."""
+        ids = torch.as_tensor([] if prefix is None else prefix)
+        if ids.dim() != 1:
+            raise ValueError(f"a prefix is one sequence of token ids, not shape {tuple(ids.shape)}")
+        return self._filter(read(self, ids.unsqueeze(0)))[1]
 
     @torch.no_grad()
     def _filter(self, sequences: Sequences, impl: Impl = "auto") -> tuple[Tensor, Carry]:

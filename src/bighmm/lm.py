@@ -11,6 +11,7 @@ Hugging Face's hub mixin gives `push_to_hub` and loading from the hub.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm import gaps, params
+from bighmm.constraints import Rule, rule_from_words, until
 from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
 from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
 from bighmm.hmm import HMM
@@ -83,6 +85,59 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
     def predictor(self) -> HMM:
         """What next words and probabilities are asked of; every family of models has one."""
         return self.hmm()
+
+    def rule(self, **asked: Any) -> Rule:
+        """A rule about the words of a text, from phrases: `must`, `must_not`, `in_order`, `starts`,
+        `ends`, `regex`, `words`, `text` and `schema` (see `constraints.rule_from_words`).
+        """
+        return rule_from_words(self.tokenizer, **asked)
+
+    def rule_log_prob(self, rule: Rule, length: int, prefix: str = "") -> float:
+        """log p(the text goes on for at most `length` words, which satisfy the rule, and ends)."""
+        ended = until(rule, self.tokenizer.end)
+        return float(self.hmm().rule_log_prob(ended, length + 1, self.encode(prefix)))
+
+    def next_token(
+        self, text: str, rule: Rule | None = None, remaining: int | None = None
+    ) -> Tensor:
+        """log p(next token | text) (V,).
+
+        With a rule, given that the text ends after at most `remaining` more words and they satisfy
+        it.
+        """
+        ids = torch.tensor([self.encode(text)], dtype=torch.long)
+        if rule is None:
+            return self.hmm().next_token(ids)[0]
+        if remaining is None or remaining < 0:
+            raise ValueError(
+                "the next word under a rule needs `remaining`, the largest number of words to come"
+            )
+        ended = until(rule, self.tokenizer.end)
+        return self.hmm().next_token(ids, rule=ended, remaining=remaining + 1)[0]
+
+    def sample(
+        self,
+        n: int,
+        length: int | None = None,
+        prefix: str = "",
+        rule: Rule | Sequence[Rule] | None = None,
+        generator: torch.Generator | None = None,
+        temperature: float = 1.0,
+    ) -> list[str]:
+        """n texts that begin with `prefix` and go on for at most `length` words (1,000).
+
+        With a rule, or one for each text, the words after the prefix satisfy it, and the text ends
+        after at most `length` (100) of them: time and memory grow with it. Raises ValueError with
+        the reason if a rule cannot hold.
+        """
+        if length is None:
+            length = 1000 if rule is None else 100
+        before, end = self.encode(prefix), self.tokenizer.end
+        drawn = self.hmm().sample(
+            n, None, before, generator, temperature, max_length=length + 1, rule=rule
+        )
+        rows = [[*row[:length], end] for row in drawn.tolist()]
+        return [self.decode([*before, *row[: row.index(end)]]) for row in rows]
 
     def fill(
         self,

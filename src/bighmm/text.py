@@ -279,6 +279,19 @@ class Subwords:
         self.unknown: int | None = named[0] if named else None
         self._content = content
 
+    @property
+    def decoding(self) -> list[str]:
+        """The steps by which tokens become text, as the tokenizers library names them."""
+        decoder = json.loads(self._content).get("decoder") or {}
+        return [step["type"] for step in decoder.get("decoders", [decoder]) if "type" in step]
+
+    @property
+    def marks(self) -> set[int]:
+        """Ids that spell nothing: special tokens, and gaps between the ids."""
+        added = self._model.get_added_tokens_decoder()
+        gaps = set(range(self.size)) - set(self._model.get_vocab(with_added_tokens=True).values())
+        return gaps | {id for id, token in added.items() if token.special}
+
     def encode(self, text: str) -> list[int]:
         return _encode(self, text)
 

@@ -24,6 +24,8 @@ from bighmm.cli.common import (
     print_json,
     some_text,
 )
+from bighmm.cli.rules import NO_RULE, RuleFlags
+from bighmm.constraints.rules import why_impossible
 from bighmm.hmm import HMM
 from bighmm.lm import HMMLM
 
@@ -76,6 +78,10 @@ class NextArguments:
     prefix: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(help="The text so far.")] = (
         None
     )
+    rule: RuleFlags = NO_RULE
+    remaining: Annotated[
+        int | None, tyro.conf.arg(help="With a rule, at most so many words to come (40).")
+    ] = None
     n: Annotated[int, tyro.conf.arg(help="How many words.")] = 10
     as_json: AsJson = False
 
@@ -85,16 +91,27 @@ def next_command(argv: list[str]) -> None:
     if arguments.prefix is not None:
         some_text(arguments.prefix, "the prefix")
     at_least_one(arguments.n, "n")
-    lm = open_model(arguments.model)
-    ids = lm.encode(arguments.prefix or "")
-    log_probs = lm.predictor().next_token(torch.tensor([ids], dtype=torch.long))[0]
+    prefix = arguments.prefix or ""
+    lm: HMMLM | Baseline
+    if arguments.rule.given:
+        lm = open_hmm(arguments.model, "answers under a rule")
+        rule, room = arguments.rule.of(lm), arguments.rule.room(arguments.remaining)
+        log_probs = lm.next_token(prefix, rule, room)
+        if not bool((log_probs > -torch.inf).any()):
+            reason = why_impossible(rule, lm.tokenizer.size, room, exact=False)
+            raise ValueError(reason or f"the rule {rule} has probability zero after this prefix")
+    else:
+        lm = open_model(arguments.model)
+        ids = torch.tensor([lm.encode(prefix)], dtype=torch.long)
+        log_probs = lm.predictor().next_token(ids)[0]
     best = log_probs.topk(min(arguments.n, len(log_probs)))
     words = [
         {"word": lm.tokenizer.token(i), "prob": math.exp(p), "log_prob": p}
         for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        if p > -math.inf
     ]
     if arguments.as_json:
-        print_json({"prefix": arguments.prefix or "", "next": words})
+        print_json({"prefix": prefix, "next": words})
         return
     for row in words:
         print(f"{row['prob']:.4f}\t{row['word']}")
@@ -107,8 +124,13 @@ class SampleArguments:
     model: ModelPath
     n: Annotated[int, tyro.conf.arg(help="How many texts.")] = 3
     prefix: Annotated[str | None, tyro.conf.arg(help="What every text begins with.")] = None
+    rule: RuleFlags = NO_RULE
     length: Annotated[
-        int | None, tyro.conf.arg(help="Exactly so many tokens; without it, up to the end mark.")
+        int | None,
+        tyro.conf.arg(
+            help="Exactly so many tokens; without it, up to the end mark. With a rule, at most so "
+            "many words before it (40)."
+        ),
     ] = None
     temperature: Annotated[
         float, tyro.conf.arg(help="Below 1 sharper, above 1 flatter, 0 always the likeliest word.")
@@ -121,14 +143,25 @@ def sample_command(argv: list[str]) -> None:
     arguments = parse(SampleArguments, argv, "sample")
     if arguments.prefix is not None:
         some_text(arguments.prefix, "the prefix")
-    texts = sample_texts(
-        open_model(arguments.model),
-        arguments.n,
-        arguments.prefix or "",
-        arguments.seed,
-        arguments.length,
-        arguments.temperature,
-    )
+    if arguments.rule.given:
+        lm = open_hmm(arguments.model, "samples under a rule")
+        texts = lm.sample(
+            arguments.n,
+            arguments.rule.room(arguments.length),
+            arguments.prefix or "",
+            arguments.rule.of(lm),
+            _generator(lm, arguments.seed),
+            arguments.temperature,
+        )
+    else:
+        texts = sample_texts(
+            open_model(arguments.model),
+            arguments.n,
+            arguments.prefix or "",
+            arguments.seed,
+            arguments.length,
+            arguments.temperature,
+        )
     if arguments.as_json:
         print_json({"prefix": arguments.prefix or "", "texts": texts})
         return
@@ -144,19 +177,22 @@ def sample_texts(
     length: int | None = None,
     temperature: float = 1.0,
 ) -> list[str]:
-    generator = torch.Generator(lm.device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
     before = lm.encode(prefix)
-    drawn = lm.predictor().sample(n, length, before, generator, temperature)
+    drawn = lm.predictor().sample(n, length, before, _generator(lm, seed), temperature)
     texts = []
     for row in drawn.tolist():
         if length is None and lm.tokenizer.end in row:
             row = row[: row.index(lm.tokenizer.end)]
         texts.append(lm.decode([*before, *row]).rstrip("\n"))
     return texts
+
+
+def _generator(lm: HMMLM | Baseline, seed: int | None) -> torch.Generator:
+    generator = torch.Generator(lm.device)
+    if seed is None:
+        generator.seed()
+        return generator
+    return generator.manual_seed(seed)
 
 
 @dataclass(frozen=True)

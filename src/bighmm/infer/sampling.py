@@ -8,6 +8,7 @@ sharpened or flattened, p^(1/temperature) renormalised, as language models are u
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,12 +38,24 @@ def sample(
     temperature: float,
 ) -> Tensor:
     """Continue each row of `carry` (N rows): token ids (N, L), filled up with the end mark."""
-    draw = _AncestralSampler(hmm, carry) if temperature == 1 else _TokenSampler(hmm, carry)
+    sampler = _AncestralSampler(hmm, carry) if temperature == 1 else _TokenSampler(hmm, carry)
     stop = hmm.end if length is None else None
-    finished = torch.zeros(len(carry.tokens), dtype=torch.bool, device=hmm.start.device)
+    steps = max_length if length is None else length
+    rows, device = len(carry.tokens), carry.tokens.device
+    return collect(lambda _: sampler.step(generator, temperature), rows, steps, stop, device)
+
+
+def collect(
+    step: Callable[[int], Tensor], rows: int, steps: int, stop: int | None, device: torch.device
+) -> Tensor:
+    """Tokens (rows, L) of at most so many steps, from `step(place)` (rows,).
+
+    A row that has come to `stop` is filled up with it, and there are no more steps than needed.
+    """
+    finished = torch.zeros(rows, dtype=torch.bool, device=device)
     columns: list[Tensor] = []
-    for _ in range(max_length if length is None else length):
-        tokens = draw.step(generator, temperature)
+    for place in range(steps):
+        tokens = step(place)
         if stop is not None:
             tokens = tokens.masked_fill(finished, stop)
             finished = finished | (tokens == stop)
@@ -115,5 +128,14 @@ def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator
 
 
 def _draw(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One index per row, with probability in proportion to exp(log_weights)."""
-    return torch.multinomial(log_weights.softmax(1), 1, generator=generator).squeeze(1)
+    """One index per row, with probability in proportion to exp(log_weights).
+
+    A random number is looked up among the sums of the weights, so one number is drawn per row;
+    `torch.multinomial` draws one per weight and took most of the time. What has weight zero adds
+    nothing to the sums and is never found.
+    """
+    sums = log_weights.softmax(1).cumsum(1, dtype=torch.float64)
+    total = sums[:, -1:]
+    chosen = torch.rand(total.shape, generator=generator, dtype=sums.dtype, device=sums.device)
+    below = torch.nextafter(total, torch.zeros_like(total))  # rounding must not lead beyond the sum
+    return torch.searchsorted(sums, torch.minimum(chosen * total, below), right=True).squeeze(1)

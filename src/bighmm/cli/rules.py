@@ -1,0 +1,72 @@
+"""The flags of commands that take a rule about the words to come."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from bighmm.constraints import Rule
+from bighmm.lm import HMMLM
+
+ROOM = 40  # words, where nothing says how many there may be
+
+Phrases = tyro.conf.UseAppendAction[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class RuleFlags:
+    """What the words after the prefix have to be like; the text ends after them."""
+
+    must: Annotated[Phrases, tyro.conf.arg(metavar="PHRASE", help="It occurs.")] = ()
+    must_not: Annotated[
+        Phrases, tyro.conf.arg(name="not", metavar="PHRASE", help="It does not occur.")
+    ] = ()
+    in_order: Annotated[bool, tyro.conf.arg(help="What must occur does so in this order.")] = False
+    starts: Annotated[str | None, tyro.conf.arg(help="What they begin with.")] = None
+    ends: Annotated[str | None, tyro.conf.arg(help="What they end with.")] = None
+    regex: Annotated[
+        str | None, tyro.conf.arg(help="A pattern over words, such as 'the (old | new) .* file'.")
+    ] = None
+    words: Annotated[
+        str | None, tyro.conf.arg(metavar="8..12", help="How many; also 8.. and ..12 and 8.")
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        return self != NO_RULE
+
+    def of(self, lm: HMMLM) -> Rule:
+        """The rule; ValueError if there is a word that the model does not know."""
+        return lm.rule(
+            must=self.must,
+            must_not=self.must_not,
+            in_order=self.in_order,
+            starts=self.starts,
+            ends=self.ends,
+            regex=self.regex,
+            words=None if self.words is None else _range(self.words),
+        )
+
+    def room(self, asked: int | None) -> int:
+        """The largest number of words: as asked for, or as the rule says."""
+        if asked is not None:
+            return asked
+        least, most = (0, None) if self.words is None else _range(self.words)
+        return least + ROOM if most is None else most
+
+
+NO_RULE = RuleFlags()
+
+
+def _range(text: str) -> tuple[int, int | None]:
+    found = re.fullmatch(r"(?P<least>\d*)(?P<dots>\.\.)?(?P<most>\d*)", text.strip())
+    if found is None or not (found["least"] or found["most"]):
+        raise ValueError(f"--words is {text!r}; it must be like 8..12, 8.., ..12 or 8")
+    least = int(found["least"] or 0)
+    most = int(found["most"]) if found["most"] else None if found["dots"] else least
+    if most is not None and most < least:
+        raise ValueError(f"--words is {text!r}; the smaller number comes first")
+    return least, most

@@ -1,0 +1,87 @@
+"""`bighmm sample` and `bighmm next` under a rule."""
+
+import re
+
+import pytest
+
+from bighmm.cli.rules import RuleFlags
+from bighmm.lm import HMMLM
+
+RULE = ("--must", "w01 w07", "--must", "w03", "--not", "w09", "--ends", "w05", "--words", "6..9")
+
+
+@pytest.fixture(scope="module")
+def lm(trained):
+    return HMMLM.from_pretrained(trained / "model")
+
+
+def test_sample(ask, bighmm, trained):
+    found = ask("sample", trained, *RULE, "--n", 20, "--seed", 1, "--prefix", "w02")
+    assert len(found["texts"]) == 20 and len(set(found["texts"])) > 10
+    for text in found["texts"]:
+        first, *words = text.split()
+        assert first == "w02" and 6 <= len(words) <= 9 and words[-1] == "w05"
+        assert "w01 w07" in text and "w03" in words and "w09" not in words
+    shown = bighmm("sample", trained, *RULE, "--n", 20, "--seed", 1, "--prefix", "w02").out
+    assert shown == "".join(f"{text}\n" for text in found["texts"])
+
+
+def test_sample_in_order_with_a_pattern(ask, trained):
+    order = ("--must", "w03", "--must", "w02", "--in-order", "--starts", "w01")
+    for text in ask("sample", trained, *order, "--length", 8, "--n", 10)["texts"]:
+        words = text.split()
+        assert words[0] == "w01" and len(words) <= 8
+        assert "w02" in words[words.index("w03") :]
+    pattern = ("--regex", "(w01 | w02) .{2} w04+", "--temperature", 0.5)
+    for text in ask("sample", trained, *pattern, "--n", 10)["texts"]:
+        assert re.fullmatch(r"w0[12] \S+ \S+( w04)+", text)
+
+
+def test_next(ask, lm, trained):
+    asked = ("--must", "w03", "--words", "..2")
+    found = ask("next", trained, "w01", *asked, "--n", 50)["next"]
+    assert sum(row["prob"] for row in found) == pytest.approx(1, abs=1e-4)
+    expected = lm.next_token("w01", lm.rule(must="w03", words=(0, 2)), 2)
+    for row in found:
+        assert row["log_prob"] == pytest.approx(float(expected[lm.encode(row["word"])[0]]))
+    assert "<eos>" not in [row["word"] for row in found]
+    (only,) = ask("next", trained, "--must", "w03", "--remaining", 1)["next"]
+    assert only["word"] == "w03"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("8..12", (8, 12, 12)), ("8..", (8, None, 48)), ("..12", (0, 12, 12)), ("8", (8, 8, 8))],
+)
+def test_numbers_of_words(lm, words, expected):
+    flags = RuleFlags(words=words)
+    assert flags.given and flags.of(lm) == lm.rule(words=expected[:2])
+    assert flags.room(None) == expected[2] and flags.room(3) == 3
+    assert RuleFlags(must=("w01",)).room(None) == 40 and not RuleFlags().given
+
+
+@pytest.mark.parametrize("command", ["sample", "next"])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--must", "w01 nothing"], "the word 'nothing' of a rule is not in the model's vocab"),
+        (["--must", " "], "a phrase of a rule is empty"),
+        (["--words", "9..3"], "--words is '9..3'; the smaller number comes first"),
+        (["--words", "few"], "--words is 'few'; it must be like 8..12"),
+        (["--regex", "(w01"], "the pattern '(w01' cannot be read"),
+        (["--must", "w01", "--not", "w01"], "no sequence of tokens can satisfy the rule"),
+        (["--must", "w01 w02 w03", "--words", "..2"], "needs at least 3 words, but at most 2"),
+    ],
+)
+def test_what_is_refused(bighmm, trained, command, asked, said):
+    done = bighmm(command, trained, *asked)
+    assert done.status == 2 and done.out == "" and said in done.err
+    assert done.err.startswith("bighmm: ") and done.err.count("\n") == 1
+
+
+def test_a_rule_needs_an_hmm(bighmm, text, tmp_path):
+    run = tmp_path / "ngram"
+    assert bighmm("train", "--family", "ngram", "--data", text, "--out", run).status == 0
+    for command in ("sample", "next"):
+        done = bighmm(command, run, "--must", "w01")
+        assert done.status == 2 and "is not a hidden Markov model" in done.err

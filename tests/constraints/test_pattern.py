@@ -1,0 +1,96 @@
+"""Patterns over tokens, against Python's regular expressions over digits."""
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bighmm import constraints as c
+
+SEQUENCES = ["".join(s) for n in range(6) for s in itertools.product("012", repeat=n)]
+
+
+def assert_same(pattern):
+    automaton = c.regex(pattern).compile(3)
+    plain = re.compile(pattern.replace(" ", "").replace('"', ""))
+    for s in SEQUENCES:
+        assert automaton.accepts(map(int, s)) == bool(plain.fullmatch(s)), s
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "0",
+        "0 1 2",
+        '"0 1" 2*',
+        "0 | 1 2 |",
+        "(0 | 1)+ 2?",
+        ". .* 0",
+        "[0 1]{2} [^ 0]{1,2}",
+        "0{2,} 1{0,1}",
+        "(0{1,2}){2} (1*)*",
+        "((0 1?)+ | 2)*",
+    ],
+)
+def test_against_python(pattern):
+    assert_same(pattern)
+
+
+pieces = st.recursive(
+    st.sampled_from(["0", "1", "2", ".", "[0 2]", "[^ 1]"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(" ".join),
+        st.tuples(inner, inner).map(lambda p: f"({p[0]} | {p[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,}", "{0,2}"])).map(
+            lambda p: f"({p[0]}){p[1]}"
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(pieces)
+def test_any_pattern(pattern):
+    assert_same(pattern)
+
+
+def test_words():
+    """Words are what the caller says, in one or more ways; signs can be quoted or escaped."""
+    ids = {"a": [[0]], "b": [[1], [2, 3]], ".": [[4]], "os.path": [[5]], "(": [[6]], "a b": [[7]]}
+    rule = c.regex(r'a b+ \. os.path "." \( . "a b"', ids.__getitem__)
+    assert rule.matches([0, 1, 2, 3, 4, 5, 4, 6, 9, 7])
+    assert not rule.matches([0, 3, 4, 5, 4, 6, 9, 7])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("(0", "a '\\)' is missing"),
+        ("[0", "a '\\]' is missing"),
+        ("0)", "'\\)' was not expected"),
+        ("* 0", "nothing before '\\*'"),
+        ("0 | +", "nothing before '\\+'"),
+        ("0{2,1}", "smallest first"),
+        ("0{5000}", "at most 1000"),
+        ("0{x}", "'{' is out of place"),
+        ('0 "1', "is out of place"),
+        ("the", "'the' .* is not a token id"),
+    ],
+)
+def test_errors(pattern, said):
+    with pytest.raises(ValueError, match=said):
+        c.regex(pattern)
+
+
+def test_members_are_single_tokens():
+    with pytest.raises(ValueError, match="'b' in square brackets is not a single token"):
+        c.regex("[b]", {"b": [[2, 3]]}.__getitem__)
+
+
+def test_a_token_that_is_not_in_the_vocabulary():
+    with pytest.raises(ValueError, match="token id 9 of the rule regex"):
+        c.regex("1 [^ 9]").compile(5)
