@@ -10,7 +10,8 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.infer import best_paths, infill, parts, sites
 from bighmm.infer.reference import Enumeration, log_prob_loop
-from bighmm.support import Free
+from bighmm.support import Dense, Free
+from bighmm.transitions import Table
 from infer.test_extreme import model_with_zeros
 from infer.test_sampling import assert_drawn_from
 from models import KINDS, cut_work, normalised_emission, random_hmm
@@ -222,6 +223,18 @@ def test_a_state_that_only_ends():
     assert hmm.fill_probs([[GAP]]).words[0].tolist() == pytest.approx([-math.inf, 0.0, -math.inf])
     with pytest.raises(ValueError, match="probability zero"):
         hmm.fill([[2, GAP]])
+
+
+def test_states_that_all_but_only_end():
+    """What is left is added up, since one minus what rounds to one would be zero, or not zero."""
+    emission = torch.tensor([[20.7, 0.0], [0.0, 0.0]]).log_softmax(0)
+    one = HMM(torch.zeros(1), Table(torch.zeros(1, 1)), emission[:, :1], Dense(1, 2), end=0)
+    assert float(one.known_log_prob([[GAP]])) == pytest.approx(-20.7)
+    emission[:, 0] = torch.tensor([-6e-8, -math.inf])  # as a sum over a block of one may come out
+    start = torch.tensor([0.5, 0.5]).log()
+    two = HMM(start, Table(torch.zeros(2, 2)), emission, Dense(2, 2), end=0)
+    assert float(two.known_log_prob([[GAP]]).exp()) == 0.25
+    assert two.fill([[GAP]], 20).unique().tolist() == [1]
 
 
 def test_without_end_mark_every_word_may_be_drawn():

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.infer.infill import Ahead, Gapped, look_back, step_ahead, words_here
+from bighmm.infer.infill import Gapped
 from bighmm.infer.numerics import finite_or_zero
 from bighmm.infer.sites import GAP, Sites
+from bighmm.infer.sweeps import Ahead, look_back, step_ahead, words_here
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
