@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from bighmm.constraints.automaton import Automaton, Bools, Ints
+from bighmm.constraints.automaton import Automaton, Bools, Ints, number_rows
 from bighmm.constraints.rules import Rule
 from bighmm.text import Subwords, Tokenizer
 
-NO_BYTE = 256  # it fills up shorter tokens, and changes no state
+BYTES = 256
 SPACE = ord(" ")
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -121,14 +121,14 @@ def _outlines() -> Any:
 
 
 def _byte_automaton(pattern: str) -> tuple[Ints, Bools]:
-    """States × (256 bytes and NO_BYTE), and which states accept. The last state is dead.
+    """States × 256 bytes, and which states accept. The last state is dead.
 
     A state accepts if a byte 0 after it would end a match of the expression followed by byte 0.
     The indices of outlines-core 0.2.14 lack the ways from a state that accepts to one that does
     not, so that "(ab)*" would be no more than "" and "ab"; with byte 0 at the end there are none.
     """
     outlines = _outlines()
-    letters = outlines.Vocabulary(NO_BYTE, {bytes([byte]): [byte] for byte in range(256)})
+    letters = outlines.Vocabulary(BYTES, {bytes([byte]): [byte] for byte in range(BYTES)})
     try:
         index = outlines.Index(rf"(?:{pattern})\x00", letters)
     except (ValueError, RuntimeError) as error:
@@ -138,34 +138,37 @@ def _byte_automaton(pattern: str) -> tuple[Ints, Bools]:
     states = [first, *(moves.keys() | final) - {first}]
     number = {state: i for i, state in enumerate(states)}
     dead = len(states)
-    table = np.full((dead + 1, NO_BYTE + 1), dead)
+    table = np.full((dead + 1, BYTES + 1), dead)  # the last column is of its end mark
     for state, row in moves.items():
         for byte, reached in row.items():
             table[number[state], byte] = number.get(reached, dead)
-    table[:, NO_BYTE] = np.arange(dead + 1)
     ends = np.array([*(state in final for state in states), False])
-    return table, ends[table[:, 0]]
+    return table[:, :BYTES], ends[table[:, 0]]
 
 
 def _without_first_space(table: Ints, accepting: Bools) -> tuple[Ints, Bools]:
     """With another first state, for which one space at the beginning does not count."""
     first = table[0].copy()
-    first[SPACE], first[NO_BYTE] = 0, -1
+    first[SPACE] = 0
     return np.concatenate([first[None], table]) + 1, np.concatenate([accepting[:1], accepting])
 
 
 def _over_tokens(table: Ints, accepting: Bools, spelled: list[bytes | None]) -> Automaton:
     """The automaton over tokens of one over bytes whose last state is dead."""
-    longest = max(len(content or b"") for content in spelled)
-    padded = np.full((len(spelled), longest), NO_BYTE)
-    for token, content in enumerate(spelled):
-        padded[token, : len(content or b"")] = list(content or b"")
+    sizes = np.array([len(content or b"") for content in spelled])
+    order = np.argsort(-sizes)  # the longest first: those that have a next byte stand together
+    padded = np.zeros((len(spelled), sizes.max()), dtype=np.int64)
+    for row, token in enumerate(order):
+        padded[row, : sizes[token]] = list(spelled[token] or b"")
     reached = np.repeat(np.arange(len(table))[:, None], len(spelled), axis=1)
-    for place in range(longest):
-        reached = table[reached, padded[:, place]]
-    reached[:, [content is None for content in spelled]] = len(table) - 1
-    columns, class_of = np.unique(reached, axis=1, return_inverse=True)
-    return Automaton(columns, accepting, class_of.reshape(-1))
+    for place in range(sizes.max()):
+        left = int((sizes > place).sum())
+        reached[:, :left] = table[reached[:, :left], padded[:left, place]]
+    by_token = np.empty_like(reached)
+    by_token[:, order] = reached
+    by_token[:, [content is None for content in spelled]] = len(table) - 1
+    class_of, places = number_rows(by_token.T)
+    return Automaton(by_token[:, places], accepting, class_of)
 
 
 def _line(error: Exception) -> str:
