@@ -77,7 +77,7 @@ def test_python_examples(workplace):
     assert "[[0, 0, 1, 1, 1]]" in shown[1]
 
 
-@pytest.mark.parametrize("name", ["SequenceHMM", "bighmm.interop", "constraints as c"])
+@pytest.mark.parametrize("name", ["lm.fill(", "SequenceHMM", "bighmm.interop", "constraints as c"])
 def test_examples_of_other_parts(workplace, name):
     folder, environment = workplace
     (code,) = [block for block in BLOCKS["python"] if name in block]
