@@ -181,7 +181,6 @@ class HMM:
         """log p(the next `length` tokens satisfy the rule | prefix) (); -inf if they cannot."""
         return constrained.log_prob(self, rule, length, self._after(prefix)).squeeze(0)
 
-    @torch.no_grad()
     def joint_log_prob(
         self, tokens: Tensor, states: Tensor, lengths: Tensor | None = None
     ) -> Tensor:
@@ -202,6 +201,7 @@ class HMM:
         before = states.new_full((len(states),), -1)
         return joint.log_joint(self, sequences, states, before).sum(1)
 
+    @torch.no_grad()
     def posterior(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
         """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
         sequences = read(self, tokens, lengths)

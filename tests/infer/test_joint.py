@@ -45,6 +45,16 @@ def test_factored_emissions():
     torch.testing.assert_close(found, table.joint_log_prob(tokens, states))
 
 
+def test_its_gradient():
+    hmm = random_hmm("dense-table", states=4, vocabulary=3, end=0)
+    table = hmm.transitions.table.requires_grad_()
+    hmm.joint_log_prob(torch.tensor([[1, 2]]), torch.tensor([[3, 1]])).sum().backward()
+    expected = -table.detach().softmax(1)
+    expected[3, 1] += 1
+    torch.testing.assert_close(table.grad[3], expected[3])
+    assert not hmm.posterior(torch.tensor([[1, 2]])).log_prob.requires_grad
+
+
 def test_unknown_states_are_left_out():
     hmm = random_hmm("dense-table", states=5, vocabulary=4, end=0)
     start, moves, emission = (t.log() for t in hmm.tables())
