@@ -61,6 +61,17 @@ def root(tmp_path):
 
 
 @pytest.fixture
+def more(root):
+    """more(text, …) adds sections to rows.toml."""
+
+    def more(*sections):
+        path = root / "recipes" / "small" / "rows.toml"
+        path.write_text(path.read_text() + "".join(map(textwrap.dedent, sections)))
+
+    return more
+
+
+@pytest.fixture
 def words(tmp_path):
     """A small corpus."""
     draw = random.Random(0)

@@ -1,4 +1,4 @@
-"""Takes the place of `bighmm train` and `bighmm eval` where only what surrounds them is tested.
+"""Takes the place of `bighmm train`, `distill` and `eval` where only what surrounds them is tested.
 
 What it does is in BEHAVIOUR, by the name of the run: "fail", "wait" to be stopped, or "meet": wait
 until another run is there at the same time. Else it finishes at once.
@@ -26,11 +26,15 @@ def main() -> None:
     run.mkdir(parents=True, exist_ok=True)
     if behaviour == "wait" and "--resume" not in arguments:
         wait_to_be_stopped(run)
+    if command == "distill":
+        (run / "manifest.json").touch()
+        return
     if behaviour == "meet":
         (run / "here").touch()
         wait_until(lambda: len(list(run.parent.glob("*/here"))) == 2)
     result = json.loads(Path(os.environ["RESULT"]).read_text())
-    result["recipe"]["training"]["seed"] = int(arguments[arguments.index("--seed") + 1])
+    if "--seed" in arguments:
+        result["recipe"]["training"]["seed"] = int(arguments[arguments.index("--seed") + 1])
     (run / "result.json").write_text(json.dumps(result))
 
 

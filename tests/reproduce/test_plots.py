@@ -27,3 +27,40 @@ def test_plots(reproduce, measured, tmp_path):
     assert {path.name for path in folder.iterdir()} == {"figure2.png", "curves.png"}
     for path in folder.iterdir():
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000
+
+
+BARS = """
+    [[tables]]
+    name = "bars"
+    title = "perplexity by kind"
+    axis = "kind"
+    rows = [
+      { row = "HMM", corpus = "words", recipe = "hmm", x = "HMM", series = "here" },
+      { row = "HMM", corpus = "other", recipe = "hmm-other", x = "HMM", series = "there" },
+      { row = "5-gram", corpus = "words", paper = { valid = 30 }, x = "5-gram", series = "here" },
+      { row = "3-gram", corpus = "words", recipe = "count" },
+    ]
+
+    [[tables]]
+    name = "sizes"
+    title = "perplexity by parameters"
+    axis = "parameters"
+    rows = [
+      { row = "small", corpus = "words", recipe = "hmm", x = 262144 },
+      { row = "large", corpus = "other", recipe = "hmm-other", x = 1048576 },
+    ]
+"""
+
+
+def test_bars_and_lines_across(reproduce, measured, more, tmp_path):
+    pytest.importorskip("matplotlib")
+    more(BARS)
+    measured("hmm-words", "hmm", 40.0)
+    measured("hmm-words-seed2", "hmm", 43.0)
+    measured("hmm-other", "hmm-other", 60.0)
+    measured("count-words", "count", 30.0, valid_curve=[], steps=0)
+    for table in ("bars", "sizes"):
+        assert reproduce(f"small/{table}", "--plots", tmp_path / "plots").status == 0
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"bars.png", "sizes.png"}
+    for path in (tmp_path / "plots").iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000

@@ -81,6 +81,86 @@ def test_for_people(reproduce, measured):
     assert "Figure 2" in one.out and "Table 1" not in one.out and "corpus" not in one.out
 
 
+CLAIMS = """
+    [[claims]]
+    says = "HMMs are better than counting"
+    if = "hmm < 1.5 * count"
+    corpus = "words"
+
+    [[claims]]
+    says = "A seed matters less than a method"
+    if = "hmm:spread < count:test - hmm:test"
+
+    [[claims]]
+    says = "The other text is harder"
+    if = "hmm < hmm-other"
+"""
+
+
+def test_claims(ask, reproduce, measured, more, root):
+    more(CLAIMS)
+    asked = ("reproduce", "small", "--root", root)
+    found = ask(*asked)["claims"]
+    assert [claim["verdict"] for claim in found] == ["not measured"] * 3
+    assert found[2] == {
+        "says": "The other text is harder",
+        "if": "hmm < hmm-other",
+        "figure": "valid",
+        "paper": [40.0, 50.0],
+        "ours": [None, None],
+        "verdict": "not measured",
+    }
+    measured("hmm-words", "hmm", 40.0)
+    measured("count-words", "count", 28.0)
+    measured("hmm-other", "hmm-other", 39.0)
+    found = ask(*asked)["claims"]
+    verdicts = ["holds", "not measured", "does not hold"]
+    assert [claim["verdict"] for claim in found] == verdicts
+    assert found[0]["ours"] == [40.0, 42.0] and found[1]["ours"] == [None, -12.0]
+    measured("hmm-words-seed2", "hmm", 43.0)
+    assert ask(*asked)["claims"][1]["ours"] == [3.0, pytest.approx(27.0 - 40.5)]
+
+    said = [" ".join(line.split()) for line in reproduce("small").out.splitlines()]
+    assert "The other text is harder 40.0 < 50.0 41.5 < 39.0 does not hold" in said
+    assert "A seed matters less than a method – 3.0 < -13.5 does not hold" in said
+
+
+def test_claims_of_some_tables(ask, more, root):
+    """Those that need no other rows."""
+    more(CLAIMS)
+
+    def said(*flags):
+        return [claim["says"][:5] for claim in ask("reproduce", *flags, "--root", root)["claims"]]
+
+    assert said("small") == said("small/table1") == ["HMMs ", "A see", "The o"]
+    assert said("small/figure2") == [] and said("small", "--only", "hmm") == ["The o"]
+
+
+def test_claims_in_documents(reproduce, refused, more, tmp_path):
+    more(CLAIMS)
+    names = ("table1", "figure2", "claims")
+    marks = [f"<!-- begin small/{name} -->\n<!-- end small/{name} -->\n" for name in names]
+    path = tmp_path / "docs.md"
+    path.write_text("".join(marks[:2]))
+    flags = ("--write-docs", path)
+    assert "lacks the mark <!-- begin small/claims -->" in refused("small", *flags)
+    assert reproduce("small/table1", *flags).status == 0  # claims are of the whole paper
+    path.write_text("".join(marks))
+    done = reproduce("small", "--markdown", *flags)
+    text = path.read_text()
+    assert "| claim | paper | ours | here it |\n| --- | ---: | ---: | ---: |\n" in text
+    line = "| The other text is harder | 40.0 < 50.0 | – | not measured |\n"
+    assert line in text and line in done.out
+
+
+def test_the_papers_range_and_figure(reproduce, root):
+    path = root / "recipes" / "small" / "rows.toml"
+    text = path.read_text().replace("paper = { train = 38 }", "paper = { test = 38 }")
+    text = text.replace("test = 38 }", "test = 38 }, range = [36.5, 40]")
+    path.write_text(text.replace("curves", 'figure = "test"\ncurves'))
+    assert "| HMM 2^4 | 38 (36.5–40) | – | – | – |" in reproduce("small", "--markdown").out
+
+
 TABLE = """\
 **Figure 2: perplexity by states**
 

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bighmm.recipe import read_recipe
-from bighmm.reproduce.results import EVAL_BATCH, read_results, result_files
-from bighmm.reproduce.rows import papers_in, read_paper
+from bighmm.reproduce.results import EVAL_BATCH
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -52,7 +50,7 @@ def test_wrong_arguments(refused, arguments, said):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("title = ", "titel = ", "has an unknown field 'titel'; known are title, curves, tables"),
+        ("title = ", "titel = ", "has an unknown field 'titel'; known are title, figure, curves"),
         ('title = "Nobody 1999, Small Models"', "", "rows.toml lacks its title"),
         ('curves = ["table1"]', 'curves = ["table7"]', "names 'table7', which is no table of it"),
         ('name = "figure2"', 'name = "table1"', "has two tables 'table1'"),
@@ -63,7 +61,10 @@ def test_wrong_arguments(refused, arguments, said):
         ("valid = 12,", 'valid = "12",', "valid = '12' is not of the kind that belongs there"),
         (", paper = { valid = 12, test = 11.0 }", "", "neither a recipe nor a figure of the paper"),
         ('recipe = "count"', 'recipe = "kount"', "the row '3-gram' has the recipe 'kount'"),
-        ("x = 16, ", "", "every row of a table with an axis needs its x"),
+        ("x = 16, ", "", "the rows of a table with an axis need an x"),
+        ("x = 16, ", "x = 16, range = [1], ", "range is the lowest and the highest figure, not"),
+        ('axis = "states"', 'axis = "states"\nseeds = ["1"]', "seeds are whole numbers, not"),
+        ("curves = [", 'figure = "train"\ncurves = [', "figure must be valid or test, not 'train'"),
         ('rows = [\n  { row = "HMM', 'rows = [\n  5, { row = "HMM', "a row must be a section"),
         ("title", "title title", "rows.toml cannot be read: "),
     ],
@@ -73,6 +74,28 @@ def test_wrong_rows(refused, root, old, new, said):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
+    assert said in refused("small")
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ('[[claims]]\nsays = "x"', "claim 'x' lacks its if"),
+        ('[[claims]]\nsays = "x"\nif = "hmm count"', "'hmm count' compares nothing"),
+        ('[[claims]]\nsays = "x"\nif = "hmm < 2 count"', "'2 count' is neither a name, a number"),
+        ('[[claims]]\nsays = "x"\nif = "hmm < lstm"', "claim 'x': no row has the recipe 'lstm'"),
+        ('[[claims]]\nsays = "x"\nif = "hmm:test < count:tset"', "there is no figure 'tset'"),
+        (
+            '[[tables]]\nname = "a"\ntitle = "b"\nrows = [{ row = "c", corpus = "other", recipe = '
+            '"count" }]\n[[claims]]\nsays = "x"\nif = "hmm < count"',
+            "'count' has rows on other and words; say which corpus is meant",
+        ),
+        ('[[prepare]]\nmakes = "a"', "prepare 'a' needs a command, or by_hand and a sentence"),
+        ('[[prepare]]\ncommand = "a"', "something to prepare lacks its makes"),
+    ],
+)
+def test_wrong_claims_and_preparations(refused, more, section, said):
+    more(section)
     assert said in refused("small")
 
 
@@ -88,23 +111,3 @@ def test_damaged_results(refused, measured, root):
     for content in ('{"recipe": "hmm"}', '[{"recipe": "hmm"}]'):
         (root / "results" / "small" / EVAL_BATCH).write_text(content)
         assert 'is not a list of objects with "recipe" and "ms"' in refused("small")
-
-
-@pytest.mark.parametrize("name", papers_in(ROOT))
-def test_this_repository(name):
-    """Its rows and recipes can be read, and no result is forgotten."""
-    paper = read_paper(ROOT, name)
-    found = set()
-    for row in paper.rows:
-        if row.recipe is not None:
-            read_recipe(paper.recipe_file(row))
-            read_results(paper, row)
-            found |= set(result_files(paper, row).values())
-    assert set(paper.results.glob("*.json")) - {paper.results / EVAL_BATCH} == found
-
-
-def test_tables_of_this_repository_have_their_place_in_the_docs():
-    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    for name in papers_in(ROOT):
-        for table in read_paper(ROOT, name).tables:
-            assert f"<!-- begin {name}/{table.name} -->" in text

@@ -120,6 +120,124 @@ def test_seeds(reproduce, rows, root, data, pretend):
     assert rows("small/figure2")[0]["ours"]["runs"] == 3
 
 
+def test_seeds_of_a_table(reproduce, root, data, pretend):
+    path = root / "recipes" / "small" / "rows.toml"
+    path.write_text(path.read_text().replace('axis = "states"', 'axis = "states"\nseeds = [7, 8]'))
+    assert reproduce("small/table1", "--run", "--only", "hmm", *data).status == 0
+    assert "2 to train" in reproduce("small", "--run", "--only", "hmm", *data).err
+    assert {"hmm-words.json", "hmm-words-seed7.json", "hmm-words-seed8.json"} <= results(root)
+    assert reproduce("small/figure2", "--run").err == "nothing is missing\n"
+    assert "1 to train" in reproduce("small/figure2", "--run", "--seeds", "9", *data).err
+
+
+PREPARE = """
+    [[prepare]]
+    makes = "labels/words"
+    corpus = "words"
+    command = "distill models/teacher --states 16 --random"
+
+    [[prepare]]
+    makes = "models/teacher"
+    corpus = "words"
+    command = "train --recipe recipes/small/hmm-other.toml"
+
+    [[prepare]]
+    makes = "models/given"
+    by_hand = "put a model into that folder"
+"""
+
+
+@pytest.fixture
+def begins(root, more):
+    """begins(labels="labels/words") lets the recipe of hmm-words begin with something."""
+    more(PREPARE)
+
+    def begins(**initial):
+        path = root / "recipes" / "small" / "hmm.toml"
+        lines = [f'{key} = "{folder}"\n' for key, folder in initial.items()]
+        path.write_text(f"{path.read_text()}[initial]\n{''.join(lines)}")
+
+    return begins
+
+
+def test_what_recipes_begin_with_is_made_first(reproduce, root, data, pretend, begins):
+    begins(labels="labels/words")
+    done = reproduce("small", "--run", "--only", "hmm", *data)
+    assert done.status == 0, done.err
+    said = [line for line in done.err.splitlines() if "other" not in line]
+    assert said[:6] == [
+        "to prepare: models/teacher, labels/words",
+        "2 to train, 1 at a time",
+        "models/teacher: being made",
+        "models/teacher: made",
+        "labels/words: being made",
+        "labels/words: made",
+    ]
+    assert (root / "labels" / "words" / "manifest.json").exists()
+    kept = (root / "runs" / "small" / "labels-words.log").read_text()
+    text = data[1].partition("=")[2]
+    out = root / "labels" / "words"
+    assert kept.splitlines()[0] == (
+        f"$ bighmm distill models/teacher --states 16 --random --data {text} --out {out}"
+    )
+    (root / "results" / "small" / "hmm-words.json").unlink()
+    assert "prepare" not in reproduce("small/figure2", "--run", *data).err
+
+
+def test_what_needs_something_that_could_not_be_made_fails(reproduce, root, data, pretend, begins):
+    begins(labels="labels/words")
+    pretend(teacher="fail")
+    done = reproduce("small", "--run", "--only", "hmm", *data)
+    assert done.status == 1 and results(root) == {"hmm-other.json"}
+    assert "models/teacher: failed; status 2, read " in done.err
+    assert "labels/words: failed; it needs models/teacher, which could not be made" in done.err
+    assert "hmm-words: failed; it needs labels/words, which could not be made" in done.err
+
+
+def test_what_is_put_there_by_hand(reproduce, refused, root, data, pretend, begins):
+    begins(head="models/given")
+    said = refused("small/figure2", "--run", *data)
+    assert "models/given; put a model into that folder" in said
+    assert not (root / "runs").exists()
+    (root / "models" / "given").mkdir(parents=True)
+    assert reproduce("small/figure2", "--run", *data).status == 0
+
+
+def test_a_stopped_preparation_goes_on(reproduce, root, data, pretend, begins):
+    begins(pretrained="models/teacher")
+    folder = root / "models" / "teacher"
+    folder.mkdir(parents=True)
+    (folder / "recipe.json").touch()
+    assert reproduce("small/figure2", "--run", *data).status == 0
+    assert "--resume" in (root / "runs" / "small" / "models-teacher.log").read_text()
+
+
+def test_tokenizers(reproduce, refused, root, data, pretend, tmp_path):
+    path = root / "recipes" / "small" / "rows.toml"
+    path.write_text(path.read_text().replace("curves", 'tokenizers = ["words"]\ncurves'))
+    said = "training needs the tokenizer of words; say where with --tokenizer words=FILE"
+    assert said in refused("small", "--run", *data)
+    for given, said in (
+        ("other=x", "small uses no tokenizer for 'other'; choose from words"),
+        ("words=no/where", "no/where as --tokenizer words=… says"),
+        ("words", "--tokenizer words is not of the form NAME=FILE"),
+    ):
+        assert said in refused("small", "--run", *data, "--tokenizer", given)
+    file = tmp_path / "pieces.model"
+    file.touch()
+    assert reproduce("small", "--run", *data, "--tokenizer", f"words={file}").status == 0
+    logs = {name: (root / "runs/small" / f"{name}.log").read_text() for name in ("hmm-words",)}
+    assert f"--tokenizer {file}" in logs["hmm-words"]
+    assert "--tokenizer" not in (root / "runs/small/hmm-other.log").read_text()
+
+
+def test_pythons_documentation_needs_no_folder(reproduce, root, pretend):
+    path = root / "recipes" / "small" / "rows.toml"
+    path.write_text(path.read_text().replace('"words"', '"pydoc"'))
+    assert reproduce("small/figure2", "--run").status == 0
+    assert "--data pydoc" in (root / "runs/small/hmm-pydoc.log").read_text()
+
+
 def test_failures_do_not_stop_the_others(reproduce, root, data, pretend):
     pretend(count_words="fail")
     done = reproduce("small", "--run", *data)

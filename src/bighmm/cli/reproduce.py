@@ -17,11 +17,13 @@ from bighmm.reproduce.report import (
     as_markdown,
     as_objects,
     check_marks,
+    claims_as_grid,
+    claims_as_markdown,
     heading_of,
     write_docs,
 )
 from bighmm.reproduce.rows import Paper, papers_in, read_paper
-from bighmm.reproduce.runs import find_data, missing, run_jobs
+from bighmm.reproduce.runs import find_files, missing, run_jobs, to_prepare
 
 WIDTH = 120  # of a table where there is no terminal
 
@@ -47,8 +49,13 @@ class ReproduceArguments:
         tyro.conf.UseAppendAction[tuple[str, ...]],
         tyro.conf.arg(metavar="NAME=FOLDER", help="Where a corpus is, once for each."),
     ] = ()
+    tokenizer: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]],
+        tyro.conf.arg(metavar="NAME=FILE", help="The tokenizer of a corpus that needs one."),
+    ] = ()
     seeds: Annotated[
-        str | None, tyro.conf.arg(help="Train with each of these, as in 1,2,3; without it, 1.")
+        str | None,
+        tyro.conf.arg(help="Train with each of these, as in 1,2,3; without it, the paper's, or 1."),
     ] = None
     jobs: Annotated[int, tyro.conf.arg(help="Runs at the same time.")] = 1
     markdown: Annotated[bool, tyro.conf.arg(help="Tables as Markdown.")] = False
@@ -104,10 +111,12 @@ def _check(arguments: ReproduceArguments) -> None:
 
 def _run(paper: Paper, selected: Paper, arguments: ReproduceArguments) -> list[str]:
     jobs = missing(paper, selected, _seeds(arguments.seeds))
-    data = find_data(arguments.data, paper, jobs)
+    files = find_files(arguments.data, arguments.tokenizer, paper, jobs)
+    if entries := to_prepare(paper, jobs):
+        _say(f"to prepare: {', '.join(entry.makes for entry in entries)}")
     _say(f"{len(jobs)} to train, {arguments.jobs} at a time" if jobs else "nothing is missing")
     try:
-        return run_jobs(paper, jobs, data, arguments.jobs, _say)
+        return run_jobs(paper, jobs, files, arguments.jobs, _say)
     except KeyboardInterrupt:
         _say("bighmm: stopped; the same command goes on where the runs were saved")
         sys.exit(130)
@@ -146,7 +155,8 @@ def _show(paper: Paper, arguments: ReproduceArguments) -> None:
         print_json(as_objects(paper))
         return
     if arguments.markdown:
-        print("\n".join(as_markdown(paper, table) for table in paper.tables), end="")
+        texts = [as_markdown(paper, table) for table in paper.tables]
+        print("\n".join(texts + ([claims_as_markdown(paper)] if paper.claims else [])), end="")
         return
     console = out()
     if not console.is_terminal:
@@ -156,6 +166,9 @@ def _show(paper: Paper, arguments: ReproduceArguments) -> None:
     for table, grid in zip(paper.tables, grids, strict=True):
         console.print(f"\n[bold]{escape(heading_of(table))}[/]")
         console.print(grid)
+    if paper.claims:
+        console.print("\n[bold]What the paper says[/]")
+        console.print(claims_as_grid(paper))
 
 
 def _say(sentence: str) -> None:

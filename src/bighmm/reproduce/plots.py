@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from bighmm.reproduce.results import ours, read_results
 from bighmm.reproduce.rows import Paper, Row, Table
 
+BARS = 0.8  # of the room of a word
 COLOURS = ("#1f5fa8", "#d9730d", "#2d8a4e", "#8e44ad", "#b03a2e", "#5d6d7e")
 
 
@@ -36,41 +38,79 @@ def write_plots(paper: Paper, folder: Path) -> list[Path]:
 
 
 def _chart(paper: Paper, table: Table) -> Any:
-    """Validation perplexity over the x of the rows: our means and spreads, the paper's points."""
+    """Perplexity over the x of the rows: our means and spreads, the paper's points.
+
+    Numbers make lines and words make bars, one for each series; a row without an x is a broken
+    line across.
+    """
     figure, axes = _new_figure((7, 4.2))
-    xs = sorted({row.x for row in table.rows if row.x is not None})
-    series = list(dict.fromkeys(row.series for row in table.rows))
+    placed = [row for row in table.rows if row.x is not None]
+    xs: list[Any] = list(dict.fromkeys(row.x for row in placed))
+    words = isinstance(xs[0], str)
+    series = list(dict.fromkeys(row.series for row in placed))
     drawn = False
-    for colour, name in zip(COLOURS, series, strict=False):
-        rows = sorted((row for row in table.rows if row.series == name), key=lambda row: row.x or 0)
-        measured = [(row.x, found) for row in rows if (found := ours(paper, row))]
-        printed = [(row.x, row.paper["valid"]) for row in rows if "valid" in row.paper]
-        if measured:
-            line = [x for x, _ in measured], [found["valid"] for _, found in measured]
-            axes.plot(*line, marker="o", color=colour, label=_label("ours", name))
-        for x, found in measured:
-            if "spread" in found:
-                axes.vlines(x, *found["spread"]["valid"], color=colour, linewidth=3, alpha=0.4)
-        if printed:
-            axes.plot(
-                *zip(*printed, strict=True),
-                linestyle="none",
-                marker="D",
-                markersize=9,
-                fillstyle="none",
-                color=colour,
-                label=_label("paper", name),
-            )
-        drawn = drawn or bool(measured or printed)
+    for number, name in enumerate(series):
+        rows = [row for row in placed if row.series == name]
+        # Bars stand side by side around the place of their word.
+        shift = (number - (len(series) - 1) / 2) * BARS / len(series) if words else 0.0
+        places = [xs.index(row.x) + shift if words else row.x for row in rows]
+        colour = COLOURS[number % len(COLOURS)]
+        drawn |= _series(axes, paper, rows, places, name, colour, BARS / len(series))
+    for number, row in enumerate(row for row in table.rows if row.x is None):
+        if found := ours(paper, row):
+            grey, style = ("0.2", "--") if number % 2 == 0 else ("0.55", ":")
+            label = f"ours, {row.row}"
+            axes.axhline(found[paper.figure], color=grey, linestyle=style, label=label)
+            drawn = True
     if not drawn:
         return None
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(xs, [f"{x:,}" for x in xs])
+    if words:
+        axes.set_xticks(range(len(xs)), xs)
+        axes.margins(y=0.3)  # room for the legend above the bars
+    else:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sorted(xs), _ticks(sorted(xs)))
     axes.minorticks_off()
     axes.set_xlabel(table.axis)
-    _finish(axes, table.title)
+    _finish(axes, table.title, paper.figure)
     axes.legend(frameon=False, fontsize=9)
     return figure
+
+
+def _series(
+    axes: Any,
+    paper: Paper,
+    rows: list[Row],
+    places: list[Any],
+    name: str,
+    colour: str,
+    width: float,
+) -> bool:
+    """Whether there was anything to draw."""
+    both = sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])
+    measured = [(x, found) for x, row in both if (found := ours(paper, row))]
+    printed = [(x, row.paper[paper.figure]) for x, row in both if paper.figure in row.paper]
+    if measured:
+        line = [x for x, _ in measured], [found[paper.figure] for _, found in measured]
+        if isinstance(rows[0].x, str):
+            axes.bar(*line, width=0.9 * width, color=colour, alpha=0.75, label=_label("ours", name))
+        else:
+            axes.plot(*line, marker="o", color=colour, label=_label("ours", name))
+    for x, found in measured:
+        if "spread" in found:
+            ends = found["spread"][paper.figure]
+            axes.vlines(x, *ends, color=colour, linewidth=3, alpha=0.4)
+    if printed:
+        axes.plot(
+            *zip(*printed, strict=True),
+            linestyle="none",
+            marker="D",
+            markersize=9,
+            fillstyle="none",
+            color=colour,
+            label=_label("paper", name),
+        )
+    return bool(measured or printed)
 
 
 def _curves(paper: Paper) -> Any:
@@ -105,7 +145,7 @@ def _curves(paper: Paper) -> Any:
             axis.set_major_formatter(_plain)
         axes.yaxis.set_minor_formatter(_plain)
         axes.set_xlabel("epoch")
-        _finish(axes, corpus)
+        _finish(axes, corpus, "valid")
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
@@ -135,6 +175,14 @@ def _powers(text: str) -> str:
     return re.sub(r"(\d)\^(\d+)", r"$\1^{\2}$", text)
 
 
+def _ticks(xs: list[Any]) -> list[str]:
+    """Numbers as they are, or as powers of two where they are that and would be long."""
+    powers = [math.log2(x) for x in xs]
+    if xs[-1] > 1 << 17 and all(power.is_integer() for power in powers):
+        return [f"$2^{{{power:.0f}}}$" for power in powers]
+    return [f"{x:,}" for x in xs]
+
+
 def _plain(value: float, _: int) -> str:
     return f"{value:g}"
 
@@ -156,8 +204,8 @@ def _new_figure(size: tuple[float, float], panels: int = 0) -> Any:
     return figure, figure.subplots()
 
 
-def _finish(axes: Any, title: str) -> None:
-    axes.set_ylabel("validation perplexity")
+def _finish(axes: Any, title: str, split: str) -> None:
+    axes.set_ylabel({"valid": "validation", "test": "test"}[split] + " perplexity")
     axes.set_title(_powers(title), fontsize=11, loc="left")
     axes.grid(alpha=0.25, which="both")
     axes.spines[["top", "right"]].set_visible(False)

@@ -13,6 +13,15 @@ import torch
 
 from bighmm.files import read_json
 
+PATHS = (
+    ("corpus", "data"),
+    ("corpus", "tokenizer"),
+    ("model", "paths"),
+    ("initial", "labels"),
+    ("initial", "pretrained"),
+    ("initial", "head"),
+)
+
 
 def record_of(run: Path) -> dict[str, Any]:
     """The content of a result file for the run in this folder.
@@ -22,8 +31,8 @@ def record_of(run: Path) -> dict[str, Any]:
     result = read_json(run / "result.json")
     del result["run"], result["samples"]
     result["training_device"] = result.pop("device")
-    for section, key in (("corpus", "data"), ("corpus", "tokenizer"), ("model", "paths")):
-        settings = result["recipe"][section]
+    for section, key in PATHS:
+        settings = result["recipe"].get(section, {})
         if settings.get(key):
             settings[key] = Path(settings[key]).name
     return {**result, "valid_curve": _valid_curve(run), **surroundings()}

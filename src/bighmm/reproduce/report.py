@@ -10,16 +10,22 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from bighmm.reproduce.claims import Judged, judge
+from bighmm.reproduce.inequality import Values
 from bighmm.reproduce.results import ours, result_files
 from bighmm.reproduce.rows import FIGURES, Number, Paper, Row, Table
 
 NOTHING = "–"
-WORDS = ("model", "corpus")  # columns that hold no numbers
+WORDS = ("model", "corpus", "claim")  # columns that hold no numbers
 HEADINGS = {"eval_ms": "ms"}
+CLAIMS = "claims"  # the place of the claims in a document
 
 
 def as_objects(paper: Paper) -> dict[str, Any]:
-    """All rows with the paper's figures, ours (None if there are none), and the files of ours."""
+    """All rows with the paper's figures, ours (None if there are none), and the files of ours.
+
+    The sides of a claim's inequality are None where a figure that it needs is not there.
+    """
     rows = []
     for table in paper.tables:
         for row in table.rows:
@@ -35,7 +41,7 @@ def as_objects(paper: Paper) -> dict[str, Any]:
                     "results": [_from(paper.root, path) for path in files],
                 }
             )
-    return {"rows": rows}
+    return {"rows": rows, "claims": [_claim_object(judge(paper, c)) for c in paper.claims]}
 
 
 def heading_of(table: Table) -> str:
@@ -46,7 +52,61 @@ def heading_of(table: Table) -> str:
 
 def as_grid(paper: Paper, table: Table) -> Grid:
     """A table to be printed on a terminal."""
-    columns = _columns(paper, table)
+    return _grid(_columns(paper, table))
+
+
+def as_markdown(paper: Paper, table: Table) -> str:
+    return f"**{heading_of(table)}**\n\n{_markdown(_columns(paper, table))}"
+
+
+def claims_as_grid(paper: Paper) -> Grid:
+    return _grid(_claim_columns(paper))
+
+
+def claims_as_markdown(paper: Paper) -> str:
+    heading = "What the paper says, and whether it is so here"
+    return f"**{heading}**\n\n{_markdown(_claim_columns(paper))}"
+
+
+def check_marks(paper: Paper, path: Path) -> None:
+    """ValueError unless the document has a place for every table."""
+    _replaced(paper, path, dict.fromkeys(places_of(paper), ""))
+
+
+def write_docs(paper: Paper, path: Path) -> None:
+    """Put every table between its marks in a document, and the claims, if all of them are chosen.
+
+    <!-- begin PAPER/TABLE --> and <!-- end PAPER/TABLE -->, each on a line of its own.
+    """
+    texts = [as_markdown(paper, table) for table in paper.tables]
+    if CLAIMS in places_of(paper):
+        texts.append(claims_as_markdown(paper))
+    contents = dict(zip(places_of(paper), texts, strict=True))
+    path.write_text(_replaced(paper, path, contents), encoding="utf-8")
+
+
+def places_of(paper: Paper) -> list[str]:
+    """The names of what a document has of a paper."""
+    claims = [CLAIMS] if paper.whole and paper.claims else []
+    return [table.name for table in paper.tables] + claims
+
+
+def _replaced(paper: Paper, path: Path, contents: dict[str, str]) -> str:
+    if not path.is_file():
+        raise ValueError(f"there is no document {path} to write the tables to")
+    text = path.read_text(encoding="utf-8")
+    for place, content in contents.items():
+        name = f"{paper.name}/{place}"
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        before, found, rest = text.partition(begin)
+        _, found_end, after = rest.partition(end)
+        if not (found and found_end):
+            raise ValueError(f"{path} lacks the mark {end if found else begin} of {name}")
+        text = f"{before}{begin}\n{content}{end}{after}"
+    return text
+
+
+def _grid(columns: list[list[str]]) -> Grid:
     grid = Grid(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for heading, *_ in columns:
         two_lines = heading.replace(", ", "\n")
@@ -56,41 +116,36 @@ def as_grid(paper: Paper, table: Table) -> Grid:
     return grid
 
 
-def as_markdown(paper: Paper, table: Table) -> str:
-    columns = _columns(paper, table)
+def _markdown(columns: list[list[str]]) -> str:
     lines = list(zip(*columns, strict=True))
     lines.insert(1, tuple("---" if heading in WORDS else "---:" for heading in lines[0]))
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"**{heading_of(table)}**\n\n{text}\n"
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def check_marks(paper: Paper, path: Path) -> None:
-    """ValueError unless the document has a place for every table."""
-    _replaced(paper, path, lambda table: "")
+def _claim_columns(paper: Paper) -> list[list[str]]:
+    found = [judge(paper, claim) for claim in paper.claims]
+
+    def written(judged: Judged, values: Values) -> str:
+        nothing = all(value is None for value in values)
+        return NOTHING if nothing else judged.claim.inequality.written(values)
+
+    return [
+        ["claim", *(judged.claim.says for judged in found)],
+        ["paper", *(written(judged, judged.paper) for judged in found)],
+        ["ours", *(written(judged, judged.ours) for judged in found)],
+        ["here it", *(judged.verdict for judged in found)],
+    ]
 
 
-def write_docs(paper: Paper, path: Path) -> None:
-    """Put every table between its marks in a document.
-
-    <!-- begin PAPER/TABLE --> and <!-- end PAPER/TABLE -->, each on a line of its own.
-    """
-    text = _replaced(paper, path, lambda table: as_markdown(paper, table))
-    path.write_text(text, encoding="utf-8")
-
-
-def _replaced(paper: Paper, path: Path, content: Any) -> str:
-    if not path.is_file():
-        raise ValueError(f"there is no document {path} to write the tables to")
-    text = path.read_text(encoding="utf-8")
-    for table in paper.tables:
-        name = f"{paper.name}/{table.name}"
-        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        before, found, rest = text.partition(begin)
-        _, found_end, after = rest.partition(end)
-        if not (found and found_end):
-            raise ValueError(f"{path} lacks the mark {end if found else begin} of {name}")
-        text = f"{before}{begin}\n{content(table)}{end}{after}"
-    return text
+def _claim_object(judged: Judged) -> dict[str, Any]:
+    return {
+        "says": judged.claim.says,
+        "if": judged.claim.inequality.text,
+        "figure": judged.claim.figure,
+        "paper": judged.paper,
+        "ours": judged.ours,
+        "verdict": judged.verdict,
+    }
 
 
 def _from(root: Path, path: Path) -> str:
@@ -104,20 +159,24 @@ def _columns(paper: Paper, table: Table) -> list[list[str]]:
     columns = [["model", *(row.row if row.recipe else f"{row.row} (cited)" for row in table.rows)]]
     if len({row.corpus for row in table.rows}) > 1:
         columns.append(["corpus", *(row.corpus for row in table.rows)])
-    for key in [key for key in FIGURES if any(key in row.paper for row in table.rows)] or ["valid"]:
+    printed = [key for key in FIGURES if any(key in row.paper for row in table.rows)]
+    for key in printed or [paper.figure]:
         heading = HEADINGS.get(key, key)
-        columns.append([f"{heading}, paper", *(_printed(row, key) for row in table.rows)])
+        texts = [_printed(row, key, with_range=key == paper.figure) for row in table.rows]
+        columns.append([f"{heading}, paper", *texts])
         columns.append([f"{heading}, ours", *(_measured(figures, key) for figures in found)])
     for key in ("runs", "seconds"):
         columns.append([key, *(_measured(figures, key) for figures in found)])
     return columns
 
 
-def _printed(row: Row, key: str) -> str:
+def _printed(row: Row, key: str, with_range: bool) -> str:
     """A figure of the paper, with the digits it has there."""
     value: Number | None = row.paper.get(key)
     if value is None:
         return NOTHING
+    if row.range is not None and with_range:
+        return f"{value} ({row.range[0]}–{row.range[1]})"
     return f"{value / 1e6:g}M" if key == "params" else str(value)
 
 

@@ -1,11 +1,14 @@
 """recipes/PAPER/rows.toml: a paper's tables, row by row, with the figures it printed.
 
     title = "Who, when, what"
+    figure = "valid"                       # or "test": what charts and claims are of
     curves = ["table1"]                    # tables whose models' curves are drawn, if any
+    tokenizers = ["web"]                   # corpora that need a tokenizer file
 
     [[tables]]
     name = "figure3"
     title = "What it shows"
+    seeds = [42, 52]                       # each row is run with all of these; without it, with one
     axis = "states"                        # a chart too, over the `x` of every row
 
     [[tables.rows]]
@@ -13,8 +16,18 @@
     corpus = "ptb"
     recipe = "vl-hmm-32768"                # recipes/PAPER/vl-hmm-32768.toml; without it: only cited
     paper = { valid = 125.0, params = 11.4e6 }
-    x = 32768
+    range = [124.1, 126.3]                 # lowest and highest, where the paper says so
+    x = 32768                              # words make bars; a row without x is a line across
     series = "independent"                 # which line of the chart, where there are several
+
+    [[claims]]                             # what the paper says of its figures (`claims`)
+    says = "More states are better"
+    if = "vl-hmm-32768 < 0.95 * vl-hmm-16384"
+
+    [[prepare]]                            # what recipes name and `--run` makes first (`prepare`)
+    makes = "labels/random-512"
+    corpus = "web"
+    command = "distill random --states 512"
 
 A figure keeps the digits it has in the file: 134 is shown as 134, and 125.0 as 125.0.
 """
@@ -28,6 +41,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bighmm.reproduce.inequality import Inequality, parse
+
 FIGURES = ("params", "train", "valid", "test", "eval_ms")  # what a paper may print of a model
 
 Number = int | float
@@ -39,7 +54,8 @@ class Row:
     corpus: str
     recipe: str | None = None
     paper: dict[str, Number] = field(default_factory=dict)
-    x: Number | None = None
+    range: tuple[Number, Number] | None = None
+    x: Number | str | None = None
     series: str = ""
 
     @property
@@ -56,6 +72,27 @@ class Table:
     title: str
     rows: tuple[Row, ...]
     axis: str | None = None
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of its figures; names in the inequality are those of recipes."""
+
+    says: str
+    inequality: Inequality
+    figure: str  # what is compared where the inequality does not say it
+    corpus: str | None = None  # needed where a recipe has rows on several
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """A folder that recipes name: made by a command, or put there by hand."""
+
+    makes: str  # seen from the checkout
+    corpus: str | None = None
+    command: str | None = None
+    by_hand: str | None = None  # what belongs there
 
 
 @dataclass(frozen=True)
@@ -65,7 +102,12 @@ class Paper:
     title: str
     tables: tuple[Table, ...]
     results: Path  # the folder of its result files
+    figure: str = "valid"
     curves: tuple[str, ...] = ()
+    tokenizers: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    prepare: tuple[Prepare, ...] = ()
+    whole: bool = True  # or only some of its tables or rows
 
     @property
     def rows(self) -> list[Row]:
@@ -83,7 +125,7 @@ class Paper:
         if not chosen:
             known = ", ".join(table.name for table in self.tables)
             raise ValueError(f"{self.name} has no table {name!r}; choose from {known}")
-        return dataclasses.replace(self, tables=chosen)
+        return self._part(chosen)
 
     def only_recipes(self, text: str) -> Paper:
         """The rows whose recipe's name contains a text."""
@@ -94,7 +136,21 @@ class Paper:
                 tables.append(dataclasses.replace(table, rows=rows))
         if not tables:
             raise ValueError(f"no recipe of these tables has {text!r} in its name")
-        return dataclasses.replace(self, tables=tuple(tables))
+        return self._part(tuple(tables))
+
+    def rows_of(self, recipe: str, corpus: str | None) -> list[Row]:
+        """The rows that a claim means by the name of a recipe."""
+        return [r for r in self.rows if r.recipe == recipe and corpus in (None, r.corpus)]
+
+    def _part(self, tables: tuple[Table, ...]) -> Paper:
+        """Some tables or rows, and the claims that need no others."""
+        part = dataclasses.replace(self, tables=tables, whole=False)
+        claims = tuple(
+            claim
+            for claim in self.claims
+            if all(part.rows_of(name, claim.corpus) for name in claim.inequality.names)
+        )
+        return dataclasses.replace(part, claims=claims)
 
 
 def papers_in(root: Path) -> list[str]:
@@ -120,8 +176,11 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
-    kinds = {"title": str, "curves": list, "tables": list}
-    _check(found, kinds, ("title", "tables"), str(path))
+    lists = dict.fromkeys(("curves", "tokenizers", "tables", "claims", "prepare"), list)
+    _check(found, {"title": str, "figure": str, **lists}, ("title", "tables"), str(path))
+    figure = found.get("figure", "valid")
+    if figure not in ("valid", "test"):
+        raise ValueError(f"{path}: figure must be valid or test, not {figure!r}")
     tables = tuple(_table(table, str(path)) for table in found["tables"])
     names = [table.name for table in tables]
     for table_name in names:
@@ -132,7 +191,20 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
         if curve not in names:
             raise ValueError(f"{path}: curves names {curve!r}, which is no table of it")
     folder = (results or root / "results") / name
-    paper = Paper(root, name, found["title"], tables, folder, curves)
+    paper = Paper(
+        root,
+        name,
+        found["title"],
+        tables,
+        folder,
+        figure,
+        curves,
+        tuple(found.get("tokenizers", ())),
+        tuple(_claim(claim, figure, str(path)) for claim in found.get("claims", ())),
+        tuple(_prepare(entry, str(path)) for entry in found.get("prepare", ())),
+    )
+    for claim in paper.claims:
+        _check_names(paper, claim, str(path))
     for row in paper.rows:
         if row.recipe is not None and not paper.recipe_file(row).is_file():
             raise ValueError(
@@ -145,19 +217,26 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
 def _table(found: Any, path: str) -> Table:
     name = found.get("name") if isinstance(found, dict) else None
     where = f"{path}, table {name!r}" if name else f"{path}, a table"
-    kinds = {"name": str, "title": str, "rows": list, "axis": str}
+    kinds = {"name": str, "title": str, "rows": list, "axis": str, "seeds": list}
     _check(found, kinds, ("name", "title", "rows"), where)
     _check_name(found["name"], "name", where)
     rows = tuple(_row(row, where) for row in found["rows"])
-    if "axis" in found and any(row.x is None for row in rows):
-        raise ValueError(f"{where}: every row of a table with an axis needs its x")
-    return Table(found["name"], found["title"], rows, found.get("axis"))
+    kinds_of_x = {isinstance(row.x, str) for row in rows if row.x is not None}
+    if "axis" in found and len(kinds_of_x) != 1:
+        raise ValueError(
+            f"{where}: the rows of a table with an axis need an x, all of them numbers or all words"
+        )
+    seeds = tuple(found.get("seeds", ()))
+    if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+        raise ValueError(f"{where}: seeds are whole numbers, not {seeds}")
+    return Table(found["name"], found["title"], rows, found.get("axis"), seeds)
 
 
 def _row(found: Any, where: str) -> Row:
     name = found.get("row") if isinstance(found, dict) else None
     where = f"{where}, row {name!r}" if name else f"{where}, a row"
-    kinds = {"row": str, "corpus": str, "recipe": str, "paper": dict, "x": Number, "series": str}
+    names = dict.fromkeys(("row", "corpus", "recipe", "series"), str)
+    kinds = {**names, "paper": dict, "range": list, "x": Number | str}
     _check(found, kinds, ("row", "corpus"), where)
     _check(found.get("paper", {}), dict.fromkeys(FIGURES, Number), (), f"{where}, paper")
     for key in ("corpus", "recipe"):
@@ -165,7 +244,49 @@ def _row(found: Any, where: str) -> Row:
             _check_name(found[key], key, where)
     if "recipe" not in found and not found.get("paper"):
         raise ValueError(f"{where} has neither a recipe nor a figure of the paper")
-    return Row(**found)
+    between = found.get("range", (0, 0))
+    if len(between) != 2 or not all(isinstance(end, Number) for end in between):
+        raise ValueError(f"{where}: range is the lowest and the highest figure, not {between}")
+    return Row(**{**found, **({"range": tuple(between)} if "range" in found else {})})
+
+
+def _claim(found: Any, figure: str, path: str) -> Claim:
+    says = found.get("says") if isinstance(found, dict) else None
+    where = f"{path}, claim {says!r}" if says else f"{path}, a claim"
+    kinds = dict.fromkeys(("says", "if", "figure", "corpus"), str)
+    _check(found, kinds, ("says", "if"), where)
+    try:
+        inequality = parse(found["if"])
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    chosen = found.get("figure", figure)
+    for wanted in (chosen, *(term.figure for term in inequality.terms if term.figure)):
+        if wanted not in (*FIGURES, "spread"):
+            known = ", ".join((*FIGURES, "spread"))
+            raise ValueError(f"{where}: there is no figure {wanted!r}; known are {known}")
+    return Claim(found["says"], inequality, chosen, found.get("corpus"))
+
+
+def _check_names(paper: Paper, claim: Claim, path: str) -> None:
+    for name in claim.inequality.names:
+        corpora = {row.corpus for row in paper.rows_of(name, claim.corpus)}
+        if not corpora:
+            raise ValueError(f"{path}, claim {claim.says!r}: no row has the recipe {name!r}")
+        if len(corpora) > 1:
+            raise ValueError(
+                f"{path}, claim {claim.says!r}: {name!r} has rows on "
+                f"{' and '.join(sorted(corpora))}; say which corpus is meant"
+            )
+
+
+def _prepare(found: Any, path: str) -> Prepare:
+    makes = found.get("makes") if isinstance(found, dict) else None
+    where = f"{path}, prepare {makes!r}" if makes else f"{path}, something to prepare"
+    kinds = dict.fromkeys(("makes", "corpus", "command", "by_hand"), str)
+    _check(found, kinds, ("makes",), where)
+    if ("command" in found) == ("by_hand" in found):
+        raise ValueError(f"{where} needs a command, or by_hand and a sentence, and not both")
+    return Prepare(**found)
 
 
 def _check_name(value: str, key: str, where: str) -> None:

@@ -1,7 +1,9 @@
 """Training what a paper's tables lack: each run is `bighmm train` in a process of its own.
 
 A run lies in runs/PAPER/NAME with its output beside it in NAME.log. What was begun before is
-resumed, and what is finished is only written to results/PAPER/NAME.json.
+resumed, and what is finished is only written to results/PAPER/NAME.json. What the recipes begin
+with is made before, one after the other. Processes run in the checkout, which is what the paths in
+recipes are relative to.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +26,10 @@ from typing import Any
 from bighmm import baselines
 from bighmm.files import read_json, write_json
 from bighmm.recipe import differences, from_dict, read_recipe
+from bighmm.reproduce.prepare import named_in, needs, unprepared
 from bighmm.reproduce.record import record_of
 from bighmm.reproduce.results import result_files, run_name
-from bighmm.reproduce.rows import Paper, Row
+from bighmm.reproduce.rows import Paper, Prepare, Row, Table
 
 BIGHMM = (sys.executable, "-c", "from bighmm.cli.main import main; main()")
 
@@ -42,6 +45,19 @@ class Job:
     corpus: str
     seed: int
     evaluates_train: bool  # whether perplexity on the training text is asked for too
+    begins_with: tuple[str, ...] = ()  # folders that its recipe names
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the corpora are, and the tokenizers of those that need one."""
+
+    data: dict[str, str]
+    tokenizers: dict[str, str]
+
+    def flags(self, corpus: str) -> tuple[str, ...]:
+        tokenizer = self.tokenizers.get(corpus)
+        return ("--data", self.data[corpus], *(("--tokenizer", tokenizer) if tokenizer else ()))
 
 
 class Failed(Exception):
@@ -55,64 +71,66 @@ class _Stopping(Exception):
 def missing(paper: Paper, selected: Paper, seeds: Sequence[int] = ()) -> list[Job]:
     """The runs that the selected rows lack; a recipe that several of them share is run once.
 
-    Without `seeds` a row lacks one if it has no result at all, and it is then run with seed 1.
+    Without `seeds` a row is run with those of its table. Where that has none, it lacks a run if it
+    has no result at all, and is then run with seed 1.
     Whether training text is evaluated is decided by all rows of the paper with that recipe.
     """
     with_train = {(row.recipe, row.corpus) for row in paper.rows if "train" in row.paper}
     jobs: dict[str, Job] = {}
-    for row in selected.rows:
-        if row.recipe is None:
-            continue
-        done = result_files(paper, row)
-        for seed in _seeds(paper, row, seeds) if seeds or not done else ():
-            if seed not in done:
-                name = run_name(row, seed)
+    for table in selected.tables:
+        for row in table.rows:
+            for seed in _lacking(paper, table, row, seeds):
+                name, recipe = run_name(row, seed), paper.recipe_file(row)
                 train = (row.recipe, row.corpus) in with_train
-                jobs[name] = Job(name, paper.recipe_file(row), row.corpus, seed, train)
+                jobs[name] = Job(name, recipe, row.corpus, seed, train, named_in(recipe))
     return list(jobs.values())
 
 
-def find_data(given: Sequence[str], paper: Paper, jobs: Sequence[Job]) -> dict[str, str]:
-    """From NAME=FOLDER the folder of each corpus; ValueError unless all that are needed are there.
+def find_files(
+    data: Sequence[str], tokenizers: Sequence[str], paper: Paper, jobs: Sequence[Job]
+) -> Files:
+    """From NAME=FOLDER the folder of each corpus, and from NAME=FILE its tokenizer.
 
-    Folders become absolute, so that a run can be resumed from another one.
+    Paths become absolute, so that a run can be resumed from another folder. Python's documentation
+    is found without being named. Raises ValueError unless all that the jobs need is there.
     """
-    known = {row.corpus for row in paper.rows}
-    found = {}
-    for word in given:
-        name, equals, folder = word.partition("=")
-        if not (equals and folder):
-            raise ValueError(f"--data {word} is not of the form NAME=FOLDER")
-        if name not in known:
-            raise ValueError(
-                f"{paper.name} uses no corpus {name!r}; choose from {', '.join(sorted(known))}"
-            )
-        if folder != "pydoc":
-            folder = os.path.abspath(os.path.expanduser(folder))
-            if not os.path.exists(folder):
-                raise ValueError(f"there is no corpus {folder} as --data {name}=… says")
-        found[name] = folder
-    lacking = sorted({job.corpus for job in jobs} - set(found))
-    if lacking:
-        flags = " ".join(f"--data {name}=FOLDER" for name in lacking)
-        raise ValueError(f"training needs {' and '.join(lacking)}; say where with {flags}")
-    return found
+    corpora = {row.corpus for row in paper.rows}
+    used = {job.corpus for job in jobs}
+    found = {"pydoc": "pydoc"} if "pydoc" in corpora else {}
+    found |= _named_paths(data, "data", "FOLDER", corpora, paper)
+    files = _named_paths(tokenizers, "tokenizer", "FILE", set(paper.tokenizers), paper)
+    for flag, what, lacking in (
+        ("data", "FOLDER", used - set(found)),
+        ("tokenizer", "FILE", used & set(paper.tokenizers) - set(files)),
+    ):
+        if lacking:
+            names = " and ".join(sorted(lacking))
+            needed = names if flag == "data" else f"the tokenizer of {names}"
+            flags = " ".join(f"--{flag} {name}={what}" for name in sorted(lacking))
+            raise ValueError(f"training needs {needed}; say where with {flags}")
+    return Files(found, files)
 
 
-def run_jobs(
-    paper: Paper, jobs: Sequence[Job], data: dict[str, str], at_once: int, say: Say
-) -> list[str]:
+def to_prepare(paper: Paper, jobs: Sequence[Job]) -> list[Prepare]:
+    """What the jobs begin with and is not there yet; ValueError for what must be put by hand."""
+    return unprepared(paper, (folder for job in jobs for folder in job.begins_with))
+
+
+def run_jobs(paper: Paper, jobs: Sequence[Job], files: Files, at_once: int, say: Say) -> list[str]:
     """Make all runs, `at_once` at the same time, and return the names of those that failed.
 
-    On Ctrl-C, SIGTERM or SIGHUP every run is asked once to save itself, a second time not to; when
+    What they begin with is made first, and what needs something that could not be made fails. On
+    Ctrl-C, SIGTERM or SIGHUP every run is asked once to save itself, a second time not to; when
     all have ended, KeyboardInterrupt is raised.
     """
-    workers = _Workers(paper, data, at_once, say)
+    workers = _Workers(paper, files, at_once, say)
     futures: list[Future[bool]] = []
     with ThreadPoolExecutor(at_once) as threads, _signals_as_ctrl_c():
         try:
-            for job in jobs:
-                futures.append(threads.submit(workers.make, job))
+            for entry in to_prepare(paper, jobs):
+                futures.append(threads.submit(workers.prepare, entry))
+                wait(futures)
+            futures = [threads.submit(workers.make, job) for job in jobs]
             wait(futures)
         except KeyboardInterrupt:
             say("stopping; every run saves itself first, once more to stop without that")
@@ -124,11 +142,34 @@ def run_jobs(
 class _Workers:
     """What the threads do and share."""
 
-    def __init__(self, paper: Paper, data: dict[str, str], at_once: int, say: Say) -> None:
-        self.paper, self.data, self.at_once, self.say = paper, data, at_once, say
+    def __init__(self, paper: Paper, files: Files, at_once: int, say: Say) -> None:
+        self.paper, self.files, self.at_once, self.say = paper, files, at_once, say
+        self.not_made: set[str] = set()  # folders that were to be prepared
         self.lock = threading.Lock()
         self.processes: set[subprocess.Popen[bytes]] = set()
         self.stopping = False
+
+    def prepare(self, entry: Prepare) -> bool:
+        """Whether the folder of the entry is there now."""
+        name = entry.makes.replace("/", "-")
+        folder, log = self.paper.root / entry.makes, self.paper.runs / f"{name}.log"
+        words = shlex.split(entry.command or "")
+        if entry.corpus is not None:
+            words += self.files.flags(entry.corpus)
+        if (folder / "recipe.json").exists():  # a run that was interrupted
+            words.append("--resume")
+        try:
+            self._require(other.makes for other in needs(entry, self.paper))
+            self.say(f"{entry.makes}: being made")
+            self._call((*words, "--out", folder.absolute()), log)
+        except _Stopping:
+            return False
+        except (Failed, OSError) as error:
+            self.not_made.add(entry.makes)
+            self.say(f"{entry.makes}: failed; {error}")
+            return False
+        self.say(f"{entry.makes}: made")
+        return True
 
     def make(self, job: Job) -> bool:
         """Whether the run has a result now."""
@@ -136,6 +177,7 @@ class _Workers:
             return False
         run, log = self.paper.runs / job.name, self.paper.runs / f"{job.name}.log"
         try:
+            self._require(job.begins_with)
             self._train(job, run, log)
             result = record_of(run)
             result["recipe"]["corpus"]["data"] = job.corpus
@@ -160,9 +202,15 @@ class _Workers:
             for process in self.processes:
                 process.terminate()
 
+    def _require(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            if folder in self.not_made:
+                raise Failed(f"it needs {folder}, which could not be made")
+
     def _train(self, job: Job, run: Path, log: Path) -> None:
-        settings = ("--data", self.data[job.corpus], "--seed", job.seed)
-        command = ("train", "--recipe", job.recipe, *settings, "--out", run)
+        settings = (*self.files.flags(job.corpus), "--seed", job.seed)
+        paths = ("--recipe", job.recipe.absolute(), "--out", run.absolute())
+        command = ("train", *paths, *settings)
         if (run / "result.json").exists():
             _check_same(job, run)
             self.say(f"{job.name}: was trained before")
@@ -177,9 +225,9 @@ class _Workers:
         """Perplexity of the best model on the training text, where and as it was trained."""
         trained = read_json(run / "result.json")
         operands = trained["recipe"]["training"]["operands"]
-        what = ("--data", self.data[job.corpus], "--split", "train")
+        what = ("--data", self.files.data[job.corpus], "--split", "train")
         where = ("--device", trained["device"], "--operands", operands)
-        return json.loads(self._call(("eval", run, *what, *where, "--json"), log))
+        return json.loads(self._call(("eval", run.absolute(), *what, *where, "--json"), log))
 
     def _call(self, arguments: Sequence[object], log: Path) -> bytes:
         """What a command prints for programs; what it says to people goes to the log."""
@@ -194,6 +242,7 @@ class _Workers:
                 # In a group of its own, it does not get a terminal's Ctrl-C besides our signal.
                 process = subprocess.Popen(
                     [*BIGHMM, *words],
+                    cwd=self.paper.root,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE if "--json" in words else file,
                     stderr=file,
@@ -212,12 +261,38 @@ class _Workers:
         return printed
 
 
-def _seeds(paper: Paper, row: Row, seeds: Sequence[int]) -> Sequence[int]:
-    """The seeds to run a row with; a model that is counted is the same with every one."""
+def _lacking(paper: Paper, table: Table, row: Row, seeds: Sequence[int]) -> list[int]:
+    """The seeds that a row is still to be run with; counting is the same with every one."""
+    if row.recipe is None:
+        return []
+    done, wanted = result_files(paper, row), seeds or table.seeds
+    if not wanted and done:
+        return []
     family = read_recipe(paper.recipe_file(row)).model.family
-    if not seeds or (family != "hmm" and baselines.find(family).fit is not None):
-        return (1,)
-    return seeds
+    if not wanted or (family != "hmm" and baselines.find(family).fit is not None):
+        wanted = (1,)
+    return [seed for seed in wanted if seed not in done]
+
+
+def _named_paths(
+    given: Sequence[str], flag: str, what: str, known: set[str], paper: Paper
+) -> dict[str, str]:
+    found = {}
+    for word in given:
+        name, equals, path = word.partition("=")
+        if not (equals and path):
+            raise ValueError(f"--{flag} {word} is not of the form NAME={what}")
+        if name not in known:
+            thing = "corpus" if flag == "data" else "tokenizer for"
+            choice = f"choose from {', '.join(sorted(known))}" if known else f"leave out --{flag}"
+            raise ValueError(f"{paper.name} uses no {thing} {name!r}; {choice}")
+        if (flag, path) != ("data", "pydoc"):
+            path = os.path.abspath(os.path.expanduser(path))
+            if not os.path.exists(path):
+                thing = "corpus" if flag == "data" else "tokenizer"
+                raise ValueError(f"there is no {thing} {path} as --{flag} {name}=… says")
+        found[name] = path
+    return found
 
 
 def _check_same(job: Job, run: Path) -> None:
@@ -227,7 +302,11 @@ def _check_same(job: Job, run: Path) -> None:
     recipe = read_recipe(job.recipe)
     asked = dataclasses.replace(
         recipe,
-        corpus=dataclasses.replace(recipe.corpus, data=made.corpus.data),
+        corpus=dataclasses.replace(
+            recipe.corpus,
+            data=made.corpus.data,
+            tokenizer=recipe.corpus.tokenizer or made.corpus.tokenizer,
+        ),
         training=dataclasses.replace(recipe.training, seed=job.seed),
     )
     if changed := differences(made, asked):

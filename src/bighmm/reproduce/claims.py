@@ -1,0 +1,54 @@
+"""Whether what a paper says of its figures is so of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bighmm.reproduce.inequality import Term, Values
+from bighmm.reproduce.results import ours
+from bighmm.reproduce.rows import Claim, Paper
+
+Verdict = Literal["holds", "does not hold", "not measured"]
+VERDICTS: dict[bool | None, Verdict] = {
+    True: "holds",
+    False: "does not hold",
+    None: "not measured",
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    claim: Claim
+    paper: Values  # the sides of its inequality as the paper printed them, where it did
+    ours: Values
+    verdict: Verdict
+
+
+def judge(paper: Paper, claim: Claim) -> Judged:
+    """Means over all runs are compared, and with the figure "spread" highest less lowest."""
+    inequality = claim.inequality
+    printed = inequality.values(lambda term: _printed(paper, claim, term))
+    measured = inequality.values(lambda term: _measured(paper, claim, term))
+    return Judged(claim, printed, measured, VERDICTS[inequality.holds(measured)])
+
+
+def _printed(paper: Paper, claim: Claim, term: Term) -> float | None:
+    for row in paper.rows_of(term.name or "", claim.corpus):
+        figure = term.figure or claim.figure
+        if figure == "spread" and row.range:
+            return row.range[1] - row.range[0]
+        if figure in row.paper:
+            return row.paper[figure]
+    return None
+
+
+def _measured(paper: Paper, claim: Claim, term: Term) -> float | None:
+    found = ours(paper, paper.rows_of(term.name or "", claim.corpus)[0])
+    figure = term.figure or claim.figure
+    if found is None:
+        return None
+    if figure == "spread":
+        lowest, highest = found.get("spread", {}).get(paper.figure, (None, None))
+        return None if lowest is None else highest - lowest
+    return found.get(figure)
