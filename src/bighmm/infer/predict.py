@@ -30,6 +30,20 @@ def token_log_probs(hmm: HMM, log_states: Tensor) -> Tensor:
     return torch.stack(rows) if rows else log_states.new_zeros(0, len(every))
 
 
+def some_token_log_probs(hmm: HMM, log_states: Tensor, tokens: Tensor) -> Tensor:
+    """The same for a few tokens (N,) alone: (B, N)."""
+    if isinstance(hmm.support, Dense):
+        return _dense(hmm.emissions.of(tokens), log_states)
+    result = log_states.new_empty(len(log_states), len(tokens))
+    of_state = log_states.T.contiguous()
+    step = max(1, CHUNK_ELEMENTS // (hmm.support.alive * max(1, len(log_states))))
+    for part in torch.arange(len(tokens), device=tokens.device).split(step):
+        some = tokens[part]
+        joint = hmm.support.gather(of_state, some) + hmm.emissions.of(some).unsqueeze(2)
+        result[:, part] = joint.logsumexp(1).T
+    return result
+
+
 def _dense(emission: Tensor, log_states: Tensor) -> Tensor:
     """A product in probability space; the few sums that are too small again in log space."""
     top = finite_or_zero(log_states.amax(1, keepdim=True))

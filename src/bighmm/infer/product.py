@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from bighmm.hmm import HMM
 
 
+FEW = 4  # tokens that are less than this part of all are done one by one
+
+
 class Outlook:
     """log p(the next `length` tokens will be accepted), from states `starts` of an automaton.
 
@@ -104,7 +107,13 @@ class Outlook:
         for column in range(int(edge.max()) + 1 if edge.numel() else 0):
             target = place[self._edge_target[states, column]]
             ahead = log_states + self._leaving[to_come - 1].index_select(0, target)
-            result = torch.where(edge == column, predict.token_log_probs(hmm, ahead), result)
+            here = edge == column
+            some = torch.nonzero(here.any(0)).squeeze(1)
+            if FEW * len(some) > hmm.vocabulary_size:
+                result = torch.where(here, predict.token_log_probs(hmm, ahead), result)
+            else:
+                found = predict.some_token_log_probs(hmm, ahead, some)
+                result[:, some] = torch.where(here[:, some], found, result[:, some])
         if self.mark is not None:
             ended = (log_states + self._mark_mass).logsumexp(1)
             anew = self._anew[to_come - 1][place[self.next_state[states, self.mark]]]
@@ -154,7 +163,12 @@ class _Edges:
         edges, edge = np.unique(pair, return_inverse=True)
         source, target = edges // states, edges % states
         first = np.searchsorted(source, np.arange(states))
-        within = np.arange(len(edges)) - first[source]
+        # The way of most tokens comes first, so that the others are of few.
+        tokens = np.bincount(automaton.class_of, minlength=letters)
+        width = np.zeros(len(edges), dtype=np.int64)
+        np.add.at(width, edge, np.broadcast_to(tokens, table.shape)[used])
+        within = np.empty(len(edges), dtype=np.int64)
+        within[np.lexsort((-width, source))] = np.arange(len(edges)) - first[source]
         self.of_class = np.full(table.shape, -1)
         self.of_class[used] = within[edge]
         classes = np.zeros((len(edges), letters), dtype=bool)
