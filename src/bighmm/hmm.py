@@ -168,8 +168,7 @@ class HMM:
         yet to hold. Every token has log-probability -inf after a sequence of probability zero, and
         where the rule cannot be satisfied.
         """
-        sequences = read(self, tokens, lengths)
-        _, carry = self._filter(sequences)
+        carry = self.carry_after(tokens, lengths)
         if rule is not None:
             return constrained.next_token(self, rule, remaining, carry)
         return self.next_token_after(carry)
@@ -333,6 +332,11 @@ class HMM:
         return engine(self).advance(self, window, carry, impl)
 
     @torch.no_grad()
+    def carry_after(self, tokens: Tensor, lengths: Tensor | None = None) -> Carry:
+        """What is known after each row (B, T): where `advance` and `next_token_after` go on."""
+        return self._filter(read(self, tokens, lengths))[1]
+
+    @torch.no_grad()
     def next_token_after(self, carry: Carry) -> Tensor:
         """log p(next token | prefix) (B, V); -inf after a prefix of probability zero."""
         log_states = engine(self).predict_states(self, carry)
@@ -373,7 +377,7 @@ class HMM:
         ids = torch.as_tensor([] if prefix is None else prefix)
         if ids.dim() != 1:
             raise ValueError(f"a prefix is one sequence of token ids, not shape {tuple(ids.shape)}")
-        return self._filter(read(self, ids.unsqueeze(0)))[1]
+        return self.carry_after(ids.unsqueeze(0))
 
     @torch.no_grad()
     def _filter(self, sequences: Sequences, impl: Impl = "auto") -> tuple[Tensor, Carry]:

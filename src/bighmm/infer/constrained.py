@@ -34,7 +34,7 @@ def log_prob(hmm: HMM, rule: Rule, length: int, carry: Carry) -> Tensor:
     if length < 0:
         raise ValueError(f"a rule is about 0 or more tokens to come, not {length}")
     outlook = _outlook(hmm, rule, length)
-    return outlook.log_prob(_predict(hmm, carry), torch.zeros_like(carry.tokens))
+    return outlook.log_prob(predict_states(hmm, carry), torch.zeros_like(carry.tokens))
 
 
 def next_token(hmm: HMM, rule: Rule, remaining: int | None, carry: Carry) -> Tensor:
@@ -49,7 +49,7 @@ def next_token(hmm: HMM, rule: Rule, remaining: int | None, carry: Carry) -> Ten
         )
     outlook = _outlook(hmm, rule, remaining)
     states = torch.zeros_like(carry.tokens)
-    joint = outlook.token_log_probs(remaining, _predict(hmm, carry), states)
+    joint = outlook.token_log_probs(remaining, predict_states(hmm, carry), states)
     return joint - finite_or_zero(joint.logsumexp(1, keepdim=True))
 
 
@@ -73,12 +73,12 @@ def sample(
     if len(given) != n:
         raise ValueError(f"{len(given)} rules were given for {n} samples; give one for each")
     different = list({id(rule): rule for rule in given}.values())  # rules have no hash
-    automata = [_to_satisfy(hmm, rule, length, max_length) for rule in different]
+    automata = [to_satisfy(hmm, rule, length, max_length) for rule in different]
     number = {id(rule): i for i, rule in enumerate(different)}
     steps = max_length if length is None else length
     stop = hmm.end if length is None else None
     result = carry.tokens.new_full((n, steps), 0 if stop is None else stop)
-    for group in _groups(hmm, automata, steps):
+    for group in groups(hmm, automata, steps):
         joint, starts = side_by_side([automata[i] for i in group])
         outlook = Outlook(hmm, joint, starts, steps)
         first = dict(zip(group, starts.tolist(), strict=True))
@@ -106,7 +106,7 @@ class _Ancestral:
     ) -> None:
         self.outlook, self.hmm = outlook, outlook.hmm
         self.states, self.generator = states, generator
-        self.log_first = _predict(self.hmm, carry)  # (1, Z)
+        self.log_first = predict_states(self.hmm, carry)  # (1, Z)
         self.hidden: Tensor | None = None
         self.fresh = carry.fresh.expand(len(states))
 
@@ -158,23 +158,15 @@ class _Tempered:
     ) -> None:
         self.outlook, self.states = outlook, states
         self.generator, self.temperature = generator, temperature
-        n = len(states)
-        self.carry = Carry(
-            carry.tokens.expand(n), carry.log_alpha.expand(n, -1), carry.fresh.expand(n)
-        )
+        self.carry = carry.rows(torch.zeros_like(states))
 
     def step(self, place: int) -> Tensor:
         hmm = self.outlook.hmm
         to_come = self.outlook.length - place
-        log_states = _predict(hmm, self.carry)
+        log_states = predict_states(hmm, self.carry)
         log_probs = self.outlook.token_log_probs(to_come, log_states, self.states)
         tokens = draw_token(log_probs, self.temperature, self.generator)
-        window = Sequences(
-            tokens.unsqueeze(1),
-            torch.ones_like(tokens),
-            torch.zeros_like(tokens, dtype=torch.bool).unsqueeze(1),
-        )
-        _, self.carry = hmm.advance(window, self.carry)
+        _, self.carry = hmm.advance(Sequences.single(tokens), self.carry)
         self.states = self.outlook.after(self.states, tokens)
         return tokens
 
@@ -184,13 +176,13 @@ def _outlook(hmm: HMM, rule: Rule, length: int) -> Outlook:
     return Outlook(hmm, automaton, np.zeros(1, dtype=np.int64), length)
 
 
-def _predict(hmm: HMM, carry: Carry) -> Tensor:
+def predict_states(hmm: HMM, carry: Carry) -> Tensor:
     """log p(next state | prefix) (B, Z); -inf after a prefix of probability zero."""
     log_states: Tensor = engine(hmm).predict_states(hmm, carry)
     return log_states.masked_fill(~carry.possible.unsqueeze(1), -torch.inf)
 
 
-def _to_satisfy(hmm: HMM, rule: Rule, length: int | None, max_length: int) -> Automaton:
+def to_satisfy(hmm: HMM, rule: Rule, length: int | None, max_length: int) -> Automaton:
     """What the tokens to come must be accepted by; ValueError if none can be."""
     room = max_length - 1 if length is None else length  # the end mark needs a place
     if (reason := why_impossible(rule, hmm.vocabulary_size, room, length is not None)) is not None:
@@ -202,16 +194,20 @@ def _to_satisfy(hmm: HMM, rule: Rule, length: int | None, max_length: int) -> Au
 
 
 def _check_possible(outlook: Outlook, carry: Carry, rules: list[Rule], states: Tensor) -> None:
-    log_states = _predict(outlook.hmm, carry)
+    log_states = predict_states(outlook.hmm, carry)
     different, row = states.unique(return_inverse=True)
     possible = outlook.log_prob(log_states, different) > -torch.inf
-    where = "at the beginning of a text" if bool(carry.fresh[0]) else "after this prefix"
     for rule, holds in zip(rules, possible[row].tolist(), strict=True):
         if not holds:
-            raise ValueError(f"the rule {rule} has probability zero in this HMM {where}")
+            raise ValueError(impossible(rule, bool(carry.fresh[0])))
 
 
-def _groups(hmm: HMM, automata: list[Automaton], steps: int) -> Iterator[list[int]]:
+def impossible(rule: Rule, at_start: bool) -> str:
+    where = "at the beginning of a text" if at_start else "after this prefix"
+    return f"the rule {rule} has probability zero in this HMM {where}"
+
+
+def groups(hmm: HMM, automata: list[Automaton], steps: int) -> Iterator[list[int]]:
     """Numbers of automata whose tables fit in memory together."""
     limit = at_once(TABLE_ELEMENTS, hmm.start.device) // hmm.num_states
     group: list[int] = []

@@ -26,6 +26,13 @@ class Sequences:
     lengths: Tensor  # (B,) long
     fresh: Tensor  # (B, T) bool: the state at t comes from the start distribution
 
+    @staticmethod
+    def single(tokens: Tensor) -> Sequences:
+        """One token for each row (B,), which goes on from a carry."""
+        column = tokens.unsqueeze(1)
+        no_start = torch.zeros_like(column, dtype=torch.bool)  # the carry says it of the first
+        return Sequences(column, torch.ones_like(tokens), no_start)
+
     def rows(self, chosen: Tensor) -> Sequences:
         """Some of the sequences, cut to the longest of them."""
         lengths = self.lengths[chosen]
@@ -59,6 +66,10 @@ class Carry:
             hmm.start.new_full((batch, alive), -math.log(alive)),
             torch.ones(batch, dtype=torch.bool, device=device),
         )
+
+    def rows(self, chosen: Tensor) -> Carry:
+        """That of some rows, or of one several times."""
+        return Carry(self.tokens[chosen], self.log_alpha[chosen], self.fresh[chosen])
 
     @property
     def possible(self) -> Tensor:

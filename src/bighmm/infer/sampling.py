@@ -110,12 +110,7 @@ class _TokenSampler:
     def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
         log_probs = self.hmm.next_token_after(self.carry)
         tokens = draw_token(log_probs, temperature, generator)
-        window = Sequences(
-            tokens.unsqueeze(1),
-            torch.ones_like(tokens),
-            torch.zeros_like(tokens, dtype=torch.bool).unsqueeze(1),
-        )
-        _, self.carry = self.hmm.advance(window, self.carry)
+        _, self.carry = self.hmm.advance(Sequences.single(tokens), self.carry)
         return tokens
 
 

@@ -1,0 +1,182 @@
+"""Guided texts from a Hugging Face language model: a logits processor, and `generate` around it.
+
+The processor goes with `model.generate(logits_processor=[…])`, greedy, sampling or beam search, as
+it is; `generate` also makes the batches and looks at every text in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from bighmm.constraints import Rule
+from bighmm.guide.weights import Guide
+from bighmm.infer.constrained import groups, to_satisfy
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+LOGITS_AT_ONCE = 2**27  # 512 MiB
+
+
+class GuidedLogits(LogitsProcessor):
+    """log p(x | prompt, text) of the language model, plus the log-weights of a guide.
+
+    Rows belong to the guide's items in order, the same number to each. `prompt_length` is the
+    number of tokens, padding included, that each row has before the text.
+    """
+
+    def __init__(self, guide: Guide, prompt_length: int) -> None:
+        self.guide, self.prompt_length = guide, prompt_length
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        text = input_ids[:, self.prompt_length :]
+        rows, items = len(text), self.guide.items
+        if rows % items:
+            raise ValueError(f"{rows} texts cannot be divided among {items} rules")
+        item = torch.arange(rows, device=text.device) // (rows // items)
+        weights = self.guide.log_weights(text, item).to(scores.device, torch.float32)
+        size = weights.shape[1]
+        if scores.shape[1] < size:
+            raise ValueError(
+                f"the language model has {scores.shape[1]} tokens and the HMM {size}; the HMM must "
+                "be trained on the language model's tokens"
+            )
+        guided = scores.float().log_softmax(1)
+        guided[:, :size] += weights
+        ended = (text == self.guide.end).any(1)
+        guided[:, size:] = guided[:, size:].masked_fill(~ended.unsqueeze(1), -torch.inf)
+        return guided
+
+
+@dataclass(frozen=True)
+class GuidedText:
+    ids: list[int]  # what was generated, without the end mark
+    log_prob: float  # the language model's of it and the end mark, given what came before
+
+
+@torch.inference_mode()
+def generate(
+    model: Any,
+    hmm: HMM,
+    prompts: Sequence[Sequence[int]],
+    rules: Sequence[Rule],
+    length: int,
+    *,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    n: int = 1,
+    batch: int = 64,
+    progress: Callable[[int], None] | None = None,
+    **how: Any,
+) -> list[list[GuidedText]]:
+    """n texts for every prompt that satisfy its rule and end, of at most `length` tokens with it.
+
+    prompts: token ids that the language model reads first, at least one each.
+    prefixes: token ids that stand between the prompt and the text, which the HMM reads too.
+    batch: texts generated together, at most; fewer where the tables of their rules are large.
+    how: what `model.generate` takes; without `num_beams` and `do_sample` texts are sampled.
+    progress: called with the number of prompts done.
+
+    A beam search may have fewer than n texts to give. Raises ValueError with the reason if a rule
+    cannot hold, before anything is generated, and RuntimeError should a prompt get no text.
+    """
+    if not len(prompts) == len(rules) == len(prefixes or prompts):
+        raise ValueError(f"{len(prompts)} prompts, {len(rules)} rules: give one of each for a text")
+    before = prefixes or [()] * len(prompts)
+    how = {"do_sample": how.get("num_beams", 1) == 1, **how}
+    automata = [to_satisfy(hmm, rule, None, length) for rule in rules]
+    found: list[list[GuidedText]] = []
+    done = 0
+    for group in groups(hmm, automata, length):
+        for first in range(0, len(group), max(1, batch // n)):
+            items = group[first : first + max(1, batch // n)]
+            guide = Guide(hmm, [rules[i] for i in items], length, [before[i] for i in items])
+            contexts = [[*prompts[i], *before[i]] for i in items]
+            found += _texts(model, guide, contexts, [rules[i] for i in items], n, how)
+            done += len(items)
+            if progress is not None:
+                progress(done)
+    return found
+
+
+def _texts(
+    model: Any,
+    guide: Guide,
+    contexts: list[list[int]],
+    rules: list[Rule],
+    n: int,
+    how: dict[str, Any],
+) -> list[list[GuidedText]]:
+    ids, mask = left_padded(contexts, guide.end, model.device)
+    drawn = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        max_new_tokens=guide.length,
+        num_return_sequences=n,
+        eos_token_id=guide.end,
+        pad_token_id=guide.end,
+        logits_processor=LogitsProcessorList([GuidedLogits(guide, ids.shape[1])]),
+        **how,
+    )
+    texts = drawn[:, ids.shape[1] :].tolist()
+    each = [contexts[row // n] for row in range(len(texts))]
+    ended = [text[: text.index(guide.end)] if guide.end in text else None for text in texts]
+    whole = [[*(text or []), guide.end] for text in ended]
+    log_probs = continuation_log_probs(model, each, whole)
+    searched = how.get("num_beams", 1) > 1
+    result: list[list[GuidedText]] = [[] for _ in contexts]
+    for row, (text, log_prob) in enumerate(zip(ended, log_probs, strict=True)):
+        # A search with more beams than there are texts has some that do not satisfy the rule, and
+        # the same text several times.
+        found = result[row // n]
+        again = searched and any(text == other.ids for other in found)
+        if text is not None and rules[row // n].matches(text) and not again:
+            found.append(GuidedText(text, log_prob))
+    for rule, texts_found in zip(rules, result, strict=True):
+        if not texts_found:
+            raise RuntimeError(f"no text of {guide.length} tokens was found for the rule {rule}")
+    return result
+
+
+def continuation_log_probs(
+    model: Any, contexts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]
+) -> list[float]:
+    """The language model's log p(text | context) of each text, which has at least one token."""
+    longest = max((len(text) for text in texts), default=1)
+    step = max(1, LOGITS_AT_ONCE // (model.config.vocab_size * (longest + 1)))
+    result: list[float] = []
+    for first in range(0, len(texts), step):
+        rows = slice(first, first + step)
+        result += _log_probs(model, contexts[rows], texts[rows])
+    return result
+
+
+@torch.inference_mode()
+def _log_probs(
+    model: Any, contexts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]
+) -> list[float]:
+    whole = [[*context, *text] for context, text in zip(contexts, texts, strict=True)]
+    ids, mask = left_padded(whole, 0, model.device)
+    longest = max(len(text) for text in texts)
+    logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=longest + 1).logits
+    log_probs = logits[:, :-1].float().log_softmax(2)
+    of_token = log_probs.gather(2, ids[:, -longest:].unsqueeze(2)).squeeze(2)
+    lengths = torch.tensor([len(text) for text in texts], device=ids.device)
+    inside = torch.arange(longest, device=ids.device) >= longest - lengths.unsqueeze(1)
+    return of_token.masked_fill(~inside, 0).sum(1).tolist()
+
+
+def left_padded(
+    rows: Sequence[Sequence[int]], pad: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Token ids (N, T) with padding before them, and where they are not padding (N, T)."""
+    longest = max(len(row) for row in rows)
+    ids = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], device=device)
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    mask = torch.arange(longest, device=device) >= longest - lengths.unsqueeze(1)
+    return ids, mask.long()

@@ -1,0 +1,153 @@
+"""How much a next token helps a rule, by an HMM that has the language model's vocabulary.
+
+A language model cannot say how likely a rule is to hold in the end; an HMM can, exactly. Ctrl-G
+(Zhang et al. 2024) multiplies the one's next-token probabilities by the other's
+
+    p(the rule will hold | text, x) / p(the rule will hold | text)
+
+for every next token x. The denominator is the same for all x. Over a whole text the factors
+multiply to what the rule was worth at first, so that sums of log-probabilities, which beam search
+compares, are those of the language model with the outlook of the text so far.
+
+Letters: N rows, V the HMM's vocabulary, Z its states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bighmm.constraints import Rule
+from bighmm.constraints.automaton import side_by_side
+from bighmm.infer import predict
+from bighmm.infer.constrained import impossible, predict_states, to_satisfy
+from bighmm.infer.inputs import Carry, Sequences
+from bighmm.infer.product import Outlook
+
+if TYPE_CHECKING:
+    from bighmm.hmm import HMM
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What is known of the rows of the last call."""
+
+    text: Tensor  # (N, T) what was generated
+    item: Tensor  # (N,)
+    carry: Carry
+    states: Tensor  # (N,) of the automaton
+
+
+class Guide:
+    """log-weights of next tokens, for rows of texts that grow by one token at a time.
+
+    There is a rule for every item, about the tokens up to the end mark, which is among the `length`
+    tokens to come; several rows, such as the beams of one search, may belong to one item.
+    `prefixes` are the tokens before them that the HMM is to know of; the rules are not about them.
+
+    Raises ValueError with the reason if a rule cannot hold.
+    """
+
+    def __init__(
+        self,
+        hmm: HMM,
+        rules: Sequence[Rule],
+        length: int,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        if hmm.end is None:
+            raise ValueError("this HMM has no end mark, so it cannot guide texts that end")
+        if length < 1:
+            raise ValueError(f"a guided text has at least one token, its end mark, not {length}")
+        if prefixes is not None and len(prefixes) != len(rules):
+            raise ValueError(f"{len(prefixes)} prefixes were given for {len(rules)} rules")
+        self.hmm, self.end, self.length, self.items = hmm, hmm.end, length, len(rules)
+        different = list({id(rule): rule for rule in rules}.values())  # rules have no hash
+        joint, starts = side_by_side([to_satisfy(hmm, rule, None, length) for rule in different])
+        begins = dict(zip(map(id, different), starts.tolist(), strict=True))
+        device = hmm.start.device
+        self._begin = torch.tensor([begins[id(rule)] for rule in rules], device=device)
+        self._carry = _after(hmm, prefixes or [[]] * len(rules))
+        self._outlook = Outlook(hmm, joint, starts, length)
+        self._last: _Rows | None = None
+        self._check(rules)
+
+    @torch.no_grad()
+    def log_weights(self, text: Tensor, item: Tensor) -> Tensor:
+        """The log of the factor above (N, V) after text (N, T), of the items (N,).
+
+        0 throughout for a text that has ended, -inf for one whose rule can no longer hold.
+        """
+        text, item = text.to(self._begin.device), item.to(self._begin.device)
+        to_come = self.length - text.shape[1]
+        ended = (text == self.end).any(1)
+        if to_come < 1 and not bool(ended.all()):
+            raise ValueError(f"this guide is for texts of {self.length} tokens with their end mark")
+        self._last = rows = self._follow(text, item)
+        result = rows.carry.log_alpha.new_zeros(len(text), self.hmm.vocabulary_size)
+        going = torch.nonzero(~ended).squeeze(1)
+        if len(going):
+            log_states = predict_states(self.hmm, rows.carry.rows(going))
+            result[going] = self._factors(to_come, log_states, rows.states[going])
+        return result
+
+    def _factors(self, to_come: int, log_states: Tensor, states: Tensor) -> Tensor:
+        holds = self._outlook.token_log_probs(to_come, log_states, states)
+        expected = holds.logsumexp(1, keepdim=True)
+        factors = (holds - predict.token_log_probs(self.hmm, log_states)).clamp(max=0) - expected
+        return factors.masked_fill(holds == -torch.inf, -torch.inf)
+
+    def _follow(self, text: Tensor, item: Tensor) -> _Rows:
+        """Carries and automaton states after `text`, from those of the last call if they fit."""
+        known = self._parents(text, item)
+        if known is None:
+            rows = _Rows(text[:, :0], item, self._carry.rows(item), self._begin[item])
+            for place in range(text.shape[1]):
+                rows = self._read(rows, text[:, : place + 1])
+            return rows
+        last, parents = known
+        parent = _Rows(last.text[parents], item, last.carry.rows(parents), last.states[parents])
+        return self._read(parent, text)
+
+    def _read(self, rows: _Rows, text: Tensor) -> _Rows:
+        """After the last token of text; after the end mark it does not matter what follows."""
+        ended = (text == self.end).any(1)
+        tokens = text[:, -1].masked_fill(ended, self.end)
+        _, carry = self.hmm.advance(Sequences.single(tokens), rows.carry)
+        return _Rows(text, rows.item, carry, self._outlook.after(rows.states, tokens))
+
+    def _parents(self, text: Tensor, item: Tensor) -> tuple[_Rows, Tensor] | None:
+        """The rows of the last call, and which of them each text goes on from; None if not all do.
+
+        In a beam search texts change their places, are dropped and doubled.
+        """
+        last, before = self._last, text[:, :-1]
+        if last is None or text.shape[1] != last.text.shape[1] + 1:
+            return None
+        if torch.equal(before, last.text) and torch.equal(item, last.item):
+            return last, torch.arange(len(item), device=item.device)
+        same = (before.unsqueeze(1) == last.text).all(2) & (item.unsqueeze(1) == last.item)
+        if not bool(same.any(1).all()):
+            return None
+        return last, same.int().argmax(1)
+
+    def _check(self, rules: Sequence[Rule]) -> None:
+        if not bool(self._carry.possible.all()):
+            raise ValueError("a prefix has probability zero in this HMM, so nothing follows it")
+        log_states = predict_states(self.hmm, self._carry)
+        hopeful = self._outlook.log_prob(log_states, self._begin) > -torch.inf
+        for rule, fresh, holds in zip(rules, self._carry.fresh, hopeful.tolist(), strict=True):
+            if not holds:
+                raise ValueError(impossible(rule, bool(fresh)))
+
+
+def _after(hmm: HMM, prefixes: Sequence[Sequence[int]]) -> Carry:
+    lengths = torch.tensor([len(prefix) for prefix in prefixes])
+    ids = torch.zeros(len(prefixes), int(lengths.max()), dtype=torch.long)
+    for row, prefix in enumerate(prefixes):
+        ids[row, : len(prefix)] = torch.as_tensor(prefix, dtype=torch.long)
+    return hmm.carry_after(ids, lengths)
