@@ -173,15 +173,27 @@ def test_a_batch_is_a_function_of_its_step(kind):
     assert all(same(again.batch(int(step)), in_order[step]) for step in shuffled)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "documents"])
 def test_order_follows_seed_and_epoch(kind):
     def order(seed, number):
-        return [rows(b) for b in epoch(batches_of(kind, [6] * 20, seed=seed), number)]
+        batches = batches_of(kind, [6] * 20, window=6, seed=seed)
+        return [rows(b) for b in epoch(batches, number)]
 
     assert order(0, 1) == order(0, 1)
     assert order(0, 0) != order(0, 1)
     assert order(0, 0) != order(1, 0)
     assert order(0, 1) != order(1, 0)
+
+
+@CHEAP
+@given(shape=shapes)
+def test_documents_have_rows_of_their_own(shape):
+    tokens, bounds = corpus(shape["sizes"])
+    batches = batches_of("documents", **(shape | {"window": 20}))
+    assert batches.shape == (min(shape["batch"], len(shape["sizes"])), 20)
+    found = [row for batch in epoch(batches, 1) for row in rows(batch)]
+    assert sorted(found) == sorted(tokens[a:b].tolist() for a, b in itertools.pairwise(bounds))
+    assert not any(batch.continues for batch in epoch(batches))
 
 
 def test_ordered_streams_are_the_text_as_it_was_written():
@@ -217,6 +229,12 @@ def test_sentence_bounds(tokens, expected):
     assert sentence_bounds(np.array(tokens, dtype=np.uint16), 0).tolist() == expected
 
 
+def test_sentences_begin_with_documents():
+    tokens, documents = np.array([1, 0, 2, 2, 3, 0]), np.array([0, 2, 4, 6])
+    assert sentence_bounds(tokens, 0, documents).tolist() == [0, 2, 4, 6]
+    assert sentence_bounds(tokens, 0, documents[[0, -1]]).tolist() == [0, 2, 6]
+
+
 def test_no_end_mark_makes_one_sentence():
     assert sentence_bounds(np.array([0, 1], dtype=np.uint16), -1).tolist() == [0, 2]
 
@@ -235,3 +253,5 @@ def test_errors():
         batches_of("stream", [3])
     with pytest.raises(ValueError, match="no tokens"):
         batches_of("streams", [])
+    with pytest.raises(ValueError, match="has 6 tokens and does not fit into a window of 5; use"):
+        batches_of("documents", [3, 6])

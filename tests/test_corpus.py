@@ -13,7 +13,7 @@ import pytest
 import tokenizers
 
 from bighmm import corpus as corpora
-from bighmm.corpus import describe, open_corpus, prepare
+from bighmm.corpus import describe, is_prepared, open_corpus, prepare, write_corpus
 from bighmm.text import Words
 
 PTB = {"train": "a b\na <unk>\nc c b\n", "valid": "b a\n", "test": "c\nz\n"}
@@ -282,6 +282,50 @@ def test_tokenizer_file(tmp_path):
     assert open_corpus(corpus.folder).fingerprint == corpus.fingerprint
     with pytest.raises(ValueError, match="min_count is for word vocabularies"):
         prepare(source, tokenizer=tmp_path / "words.json", min_count=2)
+
+
+def documents_of_ids():
+    words = Words.build(["a b c d"])
+    ids = {"train": [[2, 3, 0], [4, 1]], "valid": [[2]], "test": [[3, 3, 0]]}
+    return words, {name: [np.array(d) for d in documents] for name, documents in ids.items()}
+
+
+def test_documents_of_ids_become_a_corpus(tmp_path):
+    words, documents = documents_of_ids()
+    made = write_corpus(tmp_path / "made", words, documents, {"kind": "ids", "name": "some ids"})
+    for name, expected in documents.items():
+        ids, bounds = made.split(name), made.documents(name)
+        found = [ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]
+        assert found == [document.tolist() for document in expected]
+    assert describe(open_corpus(tmp_path / "made", verify=True))["splits"]["train"] == {
+        "tokens": 5,
+        "lines": 2,
+        "documents": 2,
+        "unknown": 0,
+        "unknown_rate": 0,
+        "longest_line": 2,
+    }
+    with pytest.raises(ValueError, match="outside the vocabulary; ids are 0 to 5"):
+        write_corpus(
+            tmp_path / "made", words, documents | {"test": [np.array([6])]}, {"name": "wrong"}
+        )
+    with pytest.raises(ValueError, match="some ids holds no text in valid"):
+        write_corpus(tmp_path / "made", words, documents | {"valid": []}, {"name": "some ids"})
+    assert open_corpus(tmp_path / "made").fingerprint == made.fingerprint
+
+
+def test_a_prepared_corpus_is_opened_as_it_is(tmp_path, cache):
+    words, documents = documents_of_ids()
+    made = write_corpus(tmp_path / "made", words, documents, {"kind": "ids", "name": "some ids"})
+    assert is_prepared(tmp_path / "made") and not is_prepared(tmp_path)
+    for tokenizer in (None, tmp_path / "made"):
+        found = prepare(tmp_path / "made", tokenizer=tokenizer)
+        assert found.folder == tmp_path / "made" and found.fingerprint == made.fingerprint
+    assert not cache.exists()
+    with pytest.raises(ValueError, match="prepared corpus and has its vocabulary; leave out min_c"):
+        prepare(tmp_path / "made", min_count=2)
+    with pytest.raises(ValueError, match="has another vocabulary than"):
+        prepare(tmp_path / "made", tokenizer=prepare(ptb(tmp_path / "ptb")).folder)
 
 
 def test_long_text_is_written_in_batches(tmp_path):

@@ -62,6 +62,16 @@ def test_sentences_at_once_make_no_difference(monkeypatch, at_once):
     assert evaluate(hmm, np.array(STREAM)).log_prob == pytest.approx(expected)
 
 
+def test_documents_without_end_marks_are_apart():
+    hmm = random_hmm("dense-table", seed=4)
+    apart = [[1, 2, 0, 3], [4, 0], [2, 2]]
+    tokens, documents = np.concatenate(apart), np.array([0, 4, 6, 8])
+    found = evaluate(hmm, tokens, documents=documents)
+    expected = sum(log_prob_loop(dataclasses.replace(hmm, reset=True), text) for text in apart)
+    assert found.log_prob == pytest.approx(expected)
+    assert evaluate(hmm, tokens).log_prob != pytest.approx(expected, rel=1e-4)
+
+
 def test_small_integers_and_names():
     hmm = random_hmm("blocked-table")
     found = evaluate(hmm, np.array(STREAM, dtype=np.uint16), vocabulary="abc", split="valid")

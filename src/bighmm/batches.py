@@ -1,4 +1,4 @@
-"""Batches of tokens for training: streams with a carried state, sentences, or windows.
+"""Batches of tokens for training: streams with a carried state, sentences, documents, or windows.
 
 Every kind is a pure function of (data, seed, step): `batch(step)` gives the same batch whenever it
 is asked, so the step number is all that has to be saved to continue a run. Documents (sentences,
@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-BatchKind = Literal["streams", "ordered", "sentences", "windows"]
+BatchKind = Literal["streams", "ordered", "sentences", "windows", "documents"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,11 @@ def make_batches(
         return Sentences(tokens, end, batch, seed)
     if kind == "windows":
         return Windows(tokens, documents, batch, window, seed)
+    if kind == "documents":
+        return Documents(tokens, documents, batch, window, seed)
     raise ValueError(
-        f"there are no batches of kind {kind!r}; use streams, ordered, sentences or windows"
+        f"there are no batches of kind {kind!r}; use streams, ordered, sentences, windows or "
+        "documents"
     )
 
 
@@ -153,6 +156,37 @@ class Windows:
         return stream, _generator(self.seed, epoch, 1).permutation(self.count)
 
 
+class Documents:
+    """Whole documents of at most T tokens, each in a row of its own, so that none runs on into
+    another even if it has no end mark.
+    """
+
+    def __init__(
+        self, tokens: np.ndarray, documents: np.ndarray, batch: int, window: int, seed: int
+    ) -> None:
+        self.tokens, self.bounds = tokens, documents
+        self.rows, self.seed = min(batch, len(documents) - 1), seed
+        longest = int(np.diff(documents).max())
+        if longest > window:
+            raise ValueError(
+                f"a document of the training text has {longest} tokens and does not fit into a "
+                f"window of {window}; use a larger window, or batches of streams"
+            )
+        self.shape = (self.rows, window)
+        self.steps_per_epoch = -(-(len(documents) - 1) // self.rows)
+
+    def batch(self, step: int) -> Batch:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        chosen = self._epoch(epoch)[place * self.rows : (place + 1) * self.rows]
+        first = self.bounds[chosen]
+        lengths = self.bounds[chosen + 1] - first
+        return Batch(_padded(self.tokens, first, lengths), lengths, continues=False)
+
+    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
+    def _epoch(self, epoch: int) -> np.ndarray:
+        return _generator(self.seed, epoch).permutation(len(self.bounds) - 1)
+
+
 class Labelled:
     """Batches of tokens, each with a state: two sets of batches that are shuffled alike."""
 
@@ -177,7 +211,7 @@ def labelled_batches(
 ) -> Labelled:
     """Batches of the first tokens of a corpus, those that have a state."""
     if kind == "sentences":
-        raise ValueError("labels go with batches of streams, ordered or windows, not of sentences")
+        raise ValueError("labels go with all kinds of batches but sentences; use documents")
     count = min(len(tokens), len(states))
     inner = documents[documents < count]
     documents = np.append(inner, count)
@@ -189,9 +223,16 @@ def labelled_batches(
     return Labelled(*made)
 
 
-def sentence_bounds(tokens: np.ndarray, end: int) -> np.ndarray:
-    """Offsets (N+1,) of the sentences: each runs up to and with an end mark, or to the end."""
+def sentence_bounds(
+    tokens: np.ndarray, end: int, documents: np.ndarray | None = None
+) -> np.ndarray:
+    """Offsets (N+1,) of the sentences: each runs up to and with an end mark, or to the end.
+
+    documents: where these begin, and a sentence with them even if there is no end mark before.
+    """
     after = np.flatnonzero(np.asarray(tokens) == end) + 1
+    if documents is not None:
+        after = np.union1d(after, documents[1:])
     inner = after[after < len(tokens)]
     return np.concatenate([[0], inner, [len(tokens)]]).astype(np.int64)
 

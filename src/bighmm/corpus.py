@@ -1,7 +1,8 @@
 """Corpora: text in, files of token ids with a manifest out.
 
 `prepare` takes a source (`sources` says which there are), makes or takes a tokenizer, and encodes
-train, valid and test. Every line ends with an end mark.
+train, valid and test. Every line ends with an end mark. `write_corpus` makes the same files of
+documents that are token ids already; these may lack an end mark where they were cut off.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import shutil
 import time
 import uuid
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bighmm.batches import sentence_bounds
+from bighmm.files import replace_folder
 from bighmm.sources import SPLITS, Source, find_source, sha256_of
 from bighmm.text import Tokenizer, Words, load_tokenizer, open_tokenizer
 
@@ -74,6 +78,7 @@ def prepare(
 ) -> Corpus:
     """The corpus of a source, encoded once and kept in the cache folder.
 
+    source: see `sources`; or the folder of a prepared corpus, which is opened as it is.
     tokenizer: a tokenizer file to use; without one a word vocabulary is built on train, with
         `min_count`, `max_size`, `lowercase` and `split` as in `Words.build`. Left out, they follow
         the source: Penn Treebank and WikiText are split at whitespace and every word is kept;
@@ -86,8 +91,10 @@ def prepare(
 
     Raises ValueError where the source or a setting is not usable.
     """
-    found = find_source(source, valid_fraction, test_fraction)
     given = {"min_count": min_count, "max_size": max_size, "lowercase": lowercase, "split": split}
+    if is_prepared(source):
+        return _as_it_is(Path(source).expanduser(), tokenizer, given)
+    found = find_source(source, valid_fraction, test_fraction)
     made = None
     if tokenizer is not None:
         if extra := [name for name, value in given.items() if value is not None]:
@@ -138,8 +145,38 @@ def prepare(
     return open_corpus(folder)
 
 
+def write_corpus(
+    folder: Path,
+    tokenizer: Tokenizer,
+    splits: dict[str, Iterable[np.ndarray]],
+    described: dict[str, Any],
+) -> Corpus:
+    """A corpus of documents of ids, given for each split; the folder appears whole or not at all.
+
+    described: what the manifest says of where they come from, with a "kind" and a "name".
+    Raises ValueError where a split has no tokens, or an id is not the tokenizer's.
+    """
+
+    def fill(work: Path) -> None:
+        lines = (
+            (name, [True], [_checked(document, tokenizer.size)])
+            for name in SPLITS
+            for document in splits[name]
+        )
+        _write_lines(work, lines, tokenizer, described, {})
+
+    replace_folder(folder, fill, keep_previous=False)
+    return open_corpus(folder)
+
+
+def is_prepared(source: str | Path) -> bool:
+    """Whether a folder is a prepared corpus, not one of text."""
+    folder = Path(source).expanduser()
+    return (folder / "manifest.json").is_file() and (folder / "train.bin").is_file()
+
+
 def open_corpus(folder: str | Path, *, verify: bool = False) -> Corpus:
-    """A corpus that `prepare` wrote.
+    """A corpus that `prepare` or `write_corpus` wrote.
 
     ValueError if a file is missing or damaged. The sizes of token files are always checked against
     the manifest; with `verify` their sha256 too.
@@ -195,8 +232,9 @@ def describe(corpus: Corpus, *, most: int = 20) -> dict[str, Any]:
     splits = {}
     for name in SPLITS:
         entry = manifest["splits"][name]
-        ends = np.flatnonzero(corpus.split(name) == tokenizer.end)
-        longest = int(np.diff(ends, prepend=-1).max()) - 1 if len(ends) else entry["tokens"]
+        tokens = corpus.split(name)
+        bounds = sentence_bounds(tokens, tokenizer.end, corpus.documents(name))
+        longest = int((np.diff(bounds) - (tokens[bounds[1:] - 1] == tokenizer.end)).max())
         splits[name] = {
             **{key: entry[key] for key in ("tokens", "lines", "documents", "unknown")},
             "unknown_rate": entry["unknown"] / entry["tokens"],
@@ -221,29 +259,31 @@ def describe(corpus: Corpus, *, most: int = 20) -> dict[str, Any]:
 
 
 class _Writer:
-    """Encodes the lines of one split into its files, a batch of lines at a time."""
+    """The files of one split, from lines of ids."""
 
-    def __init__(self, folder: Path, name: str, tokenizer: Tokenizer, dtype: str) -> None:
-        self._tokenizer, self._dtype = tokenizer, dtype
+    def __init__(self, folder: Path, name: str, unknown: int | None, dtype: str) -> None:
+        self._unknown_id, self._dtype = unknown, dtype
         self._documents = folder / f"{name}.documents.bin"
         self.file = (folder / f"{name}.bin").open("wb")
         self._digest = hashlib.sha256()
-        self._lines: list[str] = []
-        self._starts: list[bool] = []
-        self._pending = 0  # characters in self._lines
         self._offsets = array("q")
         self._count = self._unknown = self._tokens = 0
 
-    def add(self, line: str, starts: bool) -> None:
-        self._lines.append(line)
-        self._starts.append(starts)
-        self._pending += len(line)
-        if len(self._lines) >= 4096 or self._pending >= 1 << 20:
-            self._flush()
+    def add(self, lines: Sequence[Sequence[int]], starts: Sequence[bool]) -> None:
+        """Append lines of ids; `starts` says which of them begin a document."""
+        for begins, ids in zip(starts, lines, strict=True):
+            if begins:
+                self._offsets.append(self._tokens)
+            self._tokens += len(ids)
+        flat = np.fromiter(itertools.chain.from_iterable(lines), dtype=self._dtype)
+        if self._unknown_id is not None:
+            self._unknown += int(np.count_nonzero(flat == self._unknown_id))
+        self._digest.update(flat.data)
+        self.file.write(flat.data)
+        self._count += len(lines)
 
     def close(self) -> dict[str, Any]:
         """Finish the files; what the manifest says of the split."""
-        self._flush()
         self.file.close()
         self._offsets.append(self._tokens)
         offsets = np.array(self._offsets, dtype="<i8").tobytes()
@@ -257,37 +297,42 @@ class _Writer:
             "documents_sha256": hashlib.sha256(offsets).hexdigest(),
         }
 
-    def _flush(self) -> None:
-        encoded = self._tokenizer.encode_lines(self._lines)
-        for starts, ids in zip(self._starts, encoded, strict=True):
-            if starts:
-                self._offsets.append(self._tokens)
-            self._tokens += len(ids)
-        flat = np.fromiter(itertools.chain.from_iterable(encoded), dtype=self._dtype)
-        if self._tokenizer.unknown is not None:
-            self._unknown += int(np.count_nonzero(flat == self._tokenizer.unknown))
-        self._digest.update(flat.data)
-        self.file.write(flat.data)
-        self._count += len(encoded)
-        self._lines, self._starts, self._pending = [], [], 0
-
 
 def _write(
     folder: Path, source: Source, tokenizer: Tokenizer, described: dict, settings: dict
 ) -> None:
+    """Encode a source into the files of a corpus."""
+    lines = (
+        (name, starts, tokenizer.encode_lines(texts))
+        for name, starts, texts in _together(source.lines(SPLITS))
+    )
+    _write_lines(folder, lines, tokenizer, described, settings)
+
+
+def _write_lines(
+    folder: Path,
+    lines: Iterable[tuple[str, Sequence[bool], Sequence[Sequence[int]]]],
+    tokenizer: Tokenizer,
+    described: dict,
+    settings: dict,
+) -> None:
+    """All files of a corpus, from some lines of ids of a split at a time.
+
+    With them comes which of them begin a document.
+    """
     dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
     with contextlib.ExitStack() as stack:
-        writers = {name: _Writer(folder, name, tokenizer, dtype) for name in SPLITS}
+        writers = {name: _Writer(folder, name, tokenizer.unknown, dtype) for name in SPLITS}
         for writer in writers.values():
             stack.callback(writer.file.close)
-        for name, starts, line in source.lines(SPLITS):
-            writers[name].add(line, starts)
+        for name, starts, ids in lines:
+            writers[name].add(ids, starts)
         splits = {name: writer.close() for name, writer in writers.items()}
     for name, split in splits.items():
         if not split["tokens"]:
             raise ValueError(
-                f"the corpus {source.name} holds no text in {name}; a file with lines of text is "
-                "needed"
+                f"the corpus {described['name']} holds no text in {name}; a file with lines of "
+                "text is needed"
             )
     tokenizer.save(folder)
     manifest = {
@@ -304,6 +349,48 @@ def _write(
     }
     text = json.dumps(manifest, ensure_ascii=False, indent=1)
     (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _together(
+    lines: Iterable[tuple[str, bool, str]],
+) -> Iterator[tuple[str, list[bool], list[str]]]:
+    """Lines of the same split, as many as are best encoded at once."""
+    for name, group in itertools.groupby(lines, key=lambda line: line[0]):
+        starts: list[bool] = []
+        texts: list[str] = []
+        size = 0  # characters
+        for _, begins, text in group:
+            starts.append(begins)
+            texts.append(text)
+            size += len(text)
+            if len(texts) >= 4096 or size >= 1 << 20:
+                yield name, starts, texts
+                starts, texts, size = [], [], 0
+        if texts:
+            yield name, starts, texts
+
+
+def _as_it_is(folder: Path, tokenizer: str | Path | None, given: dict[str, Any]) -> Corpus:
+    """A prepared corpus, if nothing else is asked of it than it is."""
+    if extra := [name for name, value in given.items() if value is not None]:
+        raise ValueError(
+            f"{folder} is a prepared corpus and has its vocabulary; leave out {extra[0]}"
+        )
+    corpus = open_corpus(folder)
+    if tokenizer is not None:
+        wanted = open_tokenizer(tokenizer).fingerprint()
+        if wanted != corpus.tokenizer.fingerprint():
+            raise ValueError(
+                f"the prepared corpus {folder} has another vocabulary than {tokenizer}; prepare "
+                "its text with that one"
+            )
+    return corpus
+
+
+def _checked(ids: np.ndarray, size: int) -> Sequence[int]:
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+        raise ValueError(f"a document has ids outside the vocabulary; ids are 0 to {size - 1}")
+    return ids.tolist()
 
 
 def _known(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ def evaluate(
     hmm: HMM,
     tokens: np.ndarray,
     *,
+    documents: np.ndarray | None = None,
     vocabulary: str = "",
     convention: Convention = "reset",
     split: str | None = None,
@@ -43,7 +44,8 @@ def evaluate(
     """Perplexity of a stream of token ids.
 
     "reset": after each end mark the state is drawn from the start distribution, so sentences are
-    independent. "carry": the stream is one sequence. Without an end mark both are the same.
+    independent, and so at the beginnings of `documents` where these are given. "carry": the stream
+    is one sequence. Without an end mark both are the same.
     """
     tokens = _stream(tokens)
     if convention == "carry" or hmm.end is None:
@@ -51,7 +53,7 @@ def evaluate(
         ids = torch.from_numpy(tokens.astype(np.int64)).unsqueeze(0)
         log_prob = float(one_sequence.log_prob(ids))
     else:
-        log_prob = sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens)
+        log_prob = sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens, documents)
     per_token = -log_prob / len(tokens)
     perplexity = math.exp(per_token) if per_token < 700 else math.inf
     return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, split)
@@ -78,9 +80,14 @@ def deviation_from_one(hmm: Any, tokens: np.ndarray, contexts: int = 32, seed: i
     return worst
 
 
-def sum_over_sentences(hmm: Any, tokens: np.ndarray, at_once: int = SENTENCES_AT_ONCE) -> float:
+def sum_over_sentences(
+    hmm: Any,
+    tokens: np.ndarray,
+    documents: np.ndarray | None = None,
+    at_once: int = SENTENCES_AT_ONCE,
+) -> float:
     """log p of all sentences, each by itself; `hmm` is an `HMM` or another predictor."""
-    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
+    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end, documents)
     lengths = np.diff(bounds)
     by_length = np.argsort(-lengths, kind="stable")
     total = 0.0
@@ -92,8 +99,14 @@ def sum_over_sentences(hmm: Any, tokens: np.ndarray, at_once: int = SENTENCES_AT
     return total
 
 
-def stream_of(corpus_or_ids: Any, split: str, vocabulary: str) -> tuple[np.ndarray, str | None]:
-    """The token ids of a corpus' split, or ids as they were given, and the split's name.
+class Stream(NamedTuple):
+    tokens: np.ndarray
+    documents: np.ndarray | None  # where they begin, and where the last one ends
+    split: str | None
+
+
+def stream_of(corpus_or_ids: Any, split: str, vocabulary: str) -> Stream:
+    """The token ids of a corpus' split with its documents, or ids as they were given.
 
     Raises ValueError if the corpus was made with another vocabulary than the one with this hash.
     """
@@ -104,10 +117,10 @@ def stream_of(corpus_or_ids: Any, split: str, vocabulary: str) -> tuple[np.ndarr
                 f"the corpus was made with another vocabulary ({theirs[:12]}…) than the model "
                 f"({vocabulary[:12]}…); prepare it with the model's tokenizer"
             )
-        return corpus_or_ids.split(split), split
+        return Stream(corpus_or_ids.split(split), corpus_or_ids.documents(split), split)
     if isinstance(corpus_or_ids, torch.Tensor):
-        return corpus_or_ids.cpu().numpy(), None
-    return np.asarray(corpus_or_ids), None
+        corpus_or_ids = corpus_or_ids.cpu()
+    return Stream(np.asarray(corpus_or_ids), None, None)
 
 
 def unigram_perplexity(train: np.ndarray, tokens: np.ndarray, vocabulary_size: int) -> float:

@@ -66,10 +66,14 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all."""
+    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is there with all of its content, or as it was before."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        fresh.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.write_bytes(content)
         fresh.rename(path)
     finally:
         fresh.unlink(missing_ok=True)

@@ -219,9 +219,14 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         Raises ValueError if the corpus was made with another vocabulary.
         """
         vocabulary = self.tokenizer.fingerprint()
-        tokens, name = stream_of(corpus_or_ids, split, vocabulary)
+        tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
         return evaluate(
-            self.hmm(), tokens, vocabulary=vocabulary, convention=convention, split=name
+            self.hmm(),
+            tokens,
+            documents=documents,
+            vocabulary=vocabulary,
+            convention=convention,
+            split=name,
         )
 
     @classmethod

@@ -63,7 +63,7 @@ class TrainingSettings:
     """Passes over the training text."""
     batches: BatchKind = "streams"
     """streams: shuffled text in windows with the state carried; ordered: the same as it was
-    written; sentences; windows: independent ones."""
+    written; sentences; windows: independent ones; documents: whole ones of a window at most."""
     batch: int = 16
     """Rows of a batch."""
     window: int = 32

@@ -190,7 +190,7 @@ class NeuralLM:
     ) -> Evaluation:
         """Every token counts."""
         vocabulary = self.tokenizer.fingerprint()
-        tokens, name = stream_of(corpus_or_ids, split, vocabulary)
+        tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
         if len(tokens) == 0:
             raise ValueError("perplexity needs at least one token")
         predictor = self.predictor()
@@ -198,7 +198,7 @@ class NeuralLM:
             rows = torch.from_numpy(np.asarray(tokens).astype(np.int64)).unsqueeze(0)
             log_prob = float(predictor.log_prob(rows))
         else:
-            log_prob = sum_over_sentences(predictor, np.asarray(tokens), ROWS_AT_ONCE)
+            log_prob = sum_over_sentences(predictor, np.asarray(tokens), documents, ROWS_AT_ONCE)
         perplexity = math.exp(min(-log_prob / len(tokens), 700))
         return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, name)
 

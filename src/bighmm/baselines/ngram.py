@@ -103,7 +103,7 @@ class NgramLM:
         if convention != "reset":
             raise ValueError("an n-gram model carries nothing over an end mark; leave out --carry")
         vocabulary = self.tokenizer.fingerprint()
-        tokens, name = stream_of(corpus_or_ids, split, vocabulary)
+        tokens, _, name = stream_of(corpus_or_ids, split, vocabulary)
         log_prob = float(self.model.log_probs(tokens).sum())
         perplexity = math.exp(-log_prob / len(tokens))
         return Evaluation(perplexity, log_prob, len(tokens), "reset", vocabulary, name)
