@@ -88,7 +88,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
 
     def rule(self, **asked: Any) -> Rule:
         """A rule about the words of a text, from phrases: `must`, `must_not`, `in_order`, `starts`,
-        `ends`, `regex`, `words`, `text` and `schema` (see `constraints.rule_from_words`).
+        `ends`, `regex`, `words`, `text` and `schema` (see `constraints.rule_from_words`). Phrases
+        are whole words, with subword tokenizers too, unless `by_tokens`.
         """
         return rule_from_words(self.tokenizer, **asked)
 

@@ -10,7 +10,7 @@ import tokenizers
 import torch
 
 from bighmm import constraints as c
-from bighmm.constraints.text import spelling
+from bighmm.constraints.spelling import spelling
 from bighmm.text import Subwords, Words, open_tokenizer
 from models import random_hmm
 from test_text import bpe, sentencepiece_model

@@ -20,7 +20,9 @@ Phrases = tyro.conf.UseAppendAction[tuple[str, ...]]
 class RuleFlags:
     """What the words after the prefix have to be like; the text ends after them."""
 
-    must: Annotated[Phrases, tyro.conf.arg(metavar="PHRASE", help="It occurs.")] = ()
+    must: Annotated[
+        Phrases, tyro.conf.arg(metavar="PHRASE", help="It occurs, as whole words.")
+    ] = ()
     must_not: Annotated[
         Phrases, tyro.conf.arg(name="not", metavar="PHRASE", help="It does not occur.")
     ] = ()

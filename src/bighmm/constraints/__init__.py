@@ -4,9 +4,10 @@
 
     rule = c.contains([[5, 7], [9]]) & c.length(8, 12) & ~c.contains([[3]])
 
-`rules.py` has the rules and `automaton.py` what they are compiled to; `regex.py` reads regular
+`rules.py` has the rules and `automaton.py` what they are compiled to; `pattern.py` reads regular
 expressions over tokens, `text.py` those over the text that tokens spell (with the extra
-`bighmm[outlines]`), and `words.py` makes rules from words and a tokenizer.
+`bighmm[outlines]`), and `words.py` makes rules from words and a tokenizer, with `whole_words.py`
+where tokens are parts of words. `spelling.py` knows what tokens spell.
 """
 
 from bighmm.constraints.automaton import Automaton

@@ -192,7 +192,7 @@ def side_by_side(automata: list[Automaton]) -> tuple[Automaton, Ints]:
     class_of = automata[0].class_of
     letters: list[Ints] = [np.arange(automata[0].transitions.shape[1])]
     for automaton in automata[1:]:
-        joint, ours, theirs = _pairs(class_of, automaton.class_of)
+        joint, ours, theirs = number_pairs(class_of, automaton.class_of)
         class_of, letters = joint, [*(column[ours] for column in letters), theirs]
     sizes = [automaton.num_states for automaton in automata]
     first = np.cumsum([0, *sizes[:-1]])
@@ -228,10 +228,10 @@ def _joint_classes(a: Automaton, b: Automaton) -> tuple[Ints, Ints, Ints]:
             f"automata over {a.vocabulary_size} and over {b.vocabulary_size} tokens cannot be "
             "combined; compile both for the same vocabulary"
         )
-    return _pairs(a.class_of, b.class_of)
+    return number_pairs(a.class_of, b.class_of)
 
 
-def _pairs(a: Ints, b: Ints) -> tuple[Ints, Ints, Ints]:
+def number_pairs(a: Ints, b: Ints) -> tuple[Ints, Ints, Ints]:
     """The pairs of classes that occur: that of each token (V,), and both parts of each pair."""
     width = int(b.max()) + 1
     pair = a * width + b

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bighmm.constraints.automaton import Automaton, Bools, Ints, number_rows
+from bighmm.constraints.automaton import Automaton, Bools, Ints
 from bighmm.constraints.rules import Rule
-from bighmm.text import Subwords, Tokenizer
+from bighmm.constraints.spelling import BYTES, Spelled, over_tokens, spelled
+from bighmm.text import Tokenizer
 
-BYTES = 256
 SPACE = ord(" ")
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:
@@ -31,11 +29,13 @@ def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:
     not known how the tokenizer's tokens are spelled.
     """
     table, accepting = _byte_automaton(pattern)
-    spelled = spelling(tokenizer)
-    if _drops_first_space(tokenizer, spelled):
+    found = spelled(tokenizer)
+    if _drops_first_space(tokenizer, found.contents):
         table, accepting = _without_first_space(table, accepting)
     return Rule(
-        lambda _: _over_tokens(table, accepting, spelled), f"text {pattern!r}", size=tokenizer.size
+        lambda _: _bytes_over_tokens(table, accepting, found),
+        f"text {pattern!r}",
+        size=tokenizer.size,
     )
 
 
@@ -49,61 +49,9 @@ def json_schema(schema: str | dict[str, Any], tokenizer: Tokenizer) -> Rule:
     return text_regex(pattern, tokenizer).called(f"JSON schema {given}")
 
 
-def spelling(tokenizer: Tokenizer) -> list[bytes | None]:
-    """What each token adds to the text; None for marks, which are not text.
-
-    Raises ValueError for a tokenizer whose tokens are not spelled in a way that is known.
-    """
-    marks = {tokenizer.end, tokenizer.unknown}
-    if isinstance(tokenizer, Subwords):
-        marks |= tokenizer.marks
-    spell = _spell(tokenizer)
-    return [None if i in marks else spell(tokenizer.token(i)) for i in range(tokenizer.size)]
-
-
-def _spell(tokenizer: Tokenizer) -> Callable[[str], bytes | None]:
-    if tokenizer.kind == "words":
-        return lambda word: f" {word}".encode()
-    if not isinstance(tokenizer, Subwords):
-        return _sentence_piece
-    steps = tokenizer.decoding
-    if "ByteLevel" in steps:
-        byte_of = _byte_alphabet()
-        return lambda piece: bytes(byte_of[sign] for sign in piece if sign in byte_of)
-    if "Metaspace" in steps or "Replace" in steps:
-        return _byte_or_characters if "ByteFallback" in steps else _characters
-    raise ValueError(
-        "rules about text need a tokenizer of words, of bytes (ByteLevel) or of pieces with a mark "
-        f"for spaces (Metaspace), not one that decodes by {' and '.join(steps) or 'nothing'}"
-    )
-
-
-def _sentence_piece(piece: str) -> bytes | None:
-    """A byte, a mark, or characters."""
-    is_mark = re.fullmatch(r"<[^<>]+>", piece) and not _BYTE.fullmatch(piece)
-    return None if is_mark else _byte_or_characters(piece)
-
-
-def _byte_or_characters(piece: str) -> bytes:
-    found = _BYTE.fullmatch(piece)
-    return bytes([int(found[1], 16)]) if found else _characters(piece)
-
-
-def _characters(piece: str) -> bytes:
-    return piece.replace("▁", " ").encode()
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """How byte-level tokenizers write bytes: printable ones as they are, others from U+0100 on."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    shifted = {chr(256 + place): byte for place, byte in enumerate(others)}
-    return {chr(byte): byte for byte in plain} | shifted
-
-
-def _drops_first_space(tokenizer: Tokenizer, spelled: list[bytes | None]) -> bool:
+def _drops_first_space(tokenizer: Tokenizer, contents: list[bytes | None]) -> bool:
     """Whether a space at the very beginning is left out of the text."""
-    for token, content in enumerate(spelled):
+    for token, content in enumerate(contents):
         if content is not None and re.fullmatch(rb" [!-~]+", content):
             return not tokenizer.decode([token]).startswith(" ")
     return False
@@ -153,22 +101,12 @@ def _without_first_space(table: Ints, accepting: Bools) -> tuple[Ints, Bools]:
     return np.concatenate([first[None], table]) + 1, np.concatenate([accepting[:1], accepting])
 
 
-def _over_tokens(table: Ints, accepting: Bools, spelled: list[bytes | None]) -> Automaton:
-    """The automaton over tokens of one over bytes whose last state is dead."""
-    sizes = np.array([len(content or b"") for content in spelled])
-    order = np.argsort(-sizes)  # the longest first: those that have a next byte stand together
-    padded = np.zeros((len(spelled), sizes.max()), dtype=np.int64)
-    for row, token in enumerate(order):
-        padded[row, : sizes[token]] = list(spelled[token] or b"")
-    reached = np.repeat(np.arange(len(table))[:, None], len(spelled), axis=1)
-    for place in range(sizes.max()):
-        left = int((sizes > place).sum())
-        reached[:, :left] = table[reached[:, :left], padded[:left, place]]
-    by_token = np.empty_like(reached)
-    by_token[:, order] = reached
-    by_token[:, [content is None for content in spelled]] = len(table) - 1
-    class_of, places = number_rows(by_token.T)
-    return Automaton(by_token[:, places], accepting, class_of)
+def _bytes_over_tokens(table: Ints, accepting: Bools, spelled: Spelled) -> Automaton:
+    """Of an automaton over bytes whose last state is dead, which is where marks lead."""
+    dead = len(table) - 1
+    with_marks = np.column_stack([table, np.full(len(table), dead)])
+    letter_of = np.r_[np.tile(np.arange(BYTES), 3), BYTES]
+    return over_tokens(with_marks, accepting, letter_of, spelled)
 
 
 def _line(error: Exception) -> str:

@@ -1,7 +1,9 @@
 """Rules from words: phrases are tokenised with a model's tokenizer.
 
-Where a tokenizer writes a word in two ways, alone and after a space, either will do. Rules are
-about tokens: with a subword tokenizer, "cat" may also be the beginning of "catalogue".
+With a subword tokenizer phrases are whole words of the text: "cat" is in "the cat's" and not in
+"catalogue" (`whole_words.py` says what a word is). Otherwise, and for marks such as "<unk>", they
+are sequences of tokens; where a tokenizer writes a word in two ways, alone and after a space,
+either will do.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add, and_, or_
 
-from bighmm.constraints import rules
+from bighmm.constraints import rules, whole_words
 from bighmm.constraints.rules import Rule
 from bighmm.constraints.text import json_schema, text_regex
 from bighmm.text import Tokenizer
@@ -27,32 +29,49 @@ def rule_from_words(
     words: tuple[int, int | None] | None = None,
     text: str | None = None,
     schema: str | dict | None = None,
+    by_tokens: bool = False,
 ) -> Rule:
     """All that is asked for, of the words of a text without its end mark.
 
-    must, must_not: phrases that occur, `in_order` in this order, and phrases that do not.
+    must, must_not: phrases that occur, `in_order` in this order, and phrases that do not. With
+        subwords, what must occur is found in a text as the tokenizer writes it, and nothing else
+        is taken for it; what must not occur is refused whatever tokens it is made of, which `~` of
+        a rule with `must` does not promise.
     starts, ends: what the text begins and ends with.
-    regex: a regular expression over words (see `pattern.py`).
+    regex: a regular expression over tokens (see `pattern.py`); its words are as `spellings` says.
     words: the least and the largest number of tokens; None for no limit.
     text, schema: a regular expression over the text itself, and a JSON schema; both need the extra
         `bighmm[outlines]`.
+    by_tokens: phrases are sequences of tokens with subwords too: "cat" may begin "catalogue".
 
     Raises ValueError for words that are not in the vocabulary.
     """
     asked: list[Rule] = []
-    musts = [_any_spelling(tokenizer, phrase, rules.contains) for phrase in _listed(must)]
-    if in_order and musts:
-        asked.append(reduce(add, musts).called(f"must {', then '.join(map(repr, _listed(must)))}"))
-    else:
-        asked += [m.called(f"must {p!r}") for m, p in zip(musts, _listed(must), strict=True)]
+    musts = _listed(must)
+    for group in [musts] if in_order and musts else [[phrase] for phrase in musts]:
+        if all([_is_words(tokenizer, phrase, by_tokens) for phrase in group]):
+            found = whole_words.occur(tokenizer, group)
+        else:
+            each = (_any_spelling(tokenizer, phrase, rules.contains) for phrase in group)
+            found = reduce(add, each)
+        asked.append(found.called(f"must {', then '.join(map(repr, group))}"))
     for phrase in _listed(must_not):
-        found = _any_spelling(tokenizer, phrase, rules.contains)
+        if _is_words(tokenizer, phrase, by_tokens):
+            found = whole_words.may_occur(tokenizer, phrase)
+        else:
+            found = _any_spelling(tokenizer, phrase, rules.contains)
         asked.append((~found).called(f"must not {phrase!r}"))
     if starts is not None:
-        found = _any_spelling(tokenizer, starts, lambda p: rules.starts_with(p[0]))
+        if _is_words(tokenizer, starts, by_tokens):
+            found = whole_words.begins(tokenizer, starts)
+        else:
+            found = _any_spelling(tokenizer, starts, lambda p: rules.starts_with(p[0]))
         asked.append(found.called(f"starts with {starts!r}"))
     if ends is not None:
-        found = _any_spelling(tokenizer, ends, lambda p: rules.ends_with(p[0]))
+        if _is_words(tokenizer, ends, by_tokens):
+            found = whole_words.closes(tokenizer, ends)
+        else:
+            found = _any_spelling(tokenizer, ends, lambda p: rules.ends_with(p[0]))
         asked.append(found.called(f"ends with {ends!r}"))
     if regex is not None:
         asked.append(rules.regex(regex, lambda phrase: spellings(tokenizer, phrase)))
@@ -80,6 +99,12 @@ def spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
             if tokenizer.unknown in tokenizer.encode(word) and word != mark:
                 raise ValueError(f"the word {word!r} of a rule is not in the model's vocabulary")
     return found[:1] if found[0] == found[1] else found
+
+
+def _is_words(tokenizer: Tokenizer, phrase: str, by_tokens: bool) -> bool:
+    """Whether a phrase is words of the text, not a sequence of tokens; ValueError if neither."""
+    spellings(tokenizer, phrase)
+    return not by_tokens and whole_words.is_spelled(tokenizer, phrase)
 
 
 def _any_spelling(
