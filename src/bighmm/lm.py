@@ -76,8 +76,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             with torch.no_grad():
                 made = self.params()
                 # Transitions may be made of the parameters themselves, which ask for a gradient.
-                operands = (t.detach() for t in made.transitions.operands)
-                transitions = type(made.transitions)(*operands)
+                transitions = made.transitions.detach()
                 _ = transitions.norm
                 self._hmm = dataclasses.replace(made, transitions=transitions)
         return self._hmm

@@ -58,6 +58,10 @@ class Transitions(Protocol):
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Transitions: ...
 
+    def detach(self) -> Transitions:
+        """The same, with operands that ask for no gradient."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -99,6 +103,9 @@ class Table:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Table:
         return Table(self.table.to(device, dtype), self.rounded)
+
+    def detach(self) -> Table:
+        return Table(self.table.detach(), self.rounded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +158,9 @@ class Factored:
         return Factored(
             self.leaving.to(device, dtype), self.entering.to(device, dtype), self.rounded
         )
+
+    def detach(self) -> Factored:
+        return Factored(self.leaving.detach(), self.entering.detach(), self.rounded)
 
 
 def _take(table: Tensor, rows: Tensor | slice) -> Tensor:

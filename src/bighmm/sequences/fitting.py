@@ -134,9 +134,8 @@ def new_support(settings: SequenceHMM, rows: Rows, symbols: int, seed: int) -> S
 def finished(module: Parameterisation) -> HMM:
     """The HMM of trained parameters, apart from them, in float64."""
     made = module.double()()  # before anything is normalised
-    transitions = type(made.transitions)(*(t.detach() for t in made.transitions.operands))
     emissions = EmissionTable(made.emission)
-    made = dataclasses.replace(made, transitions=transitions, emissions=emissions)
+    made = dataclasses.replace(made, transitions=made.transitions.detach(), emissions=emissions)
     return made.to("cpu", torch.float64)
 
 
