@@ -37,6 +37,21 @@ def test_sample_in_order_with_a_pattern(ask, trained):
         assert re.fullmatch(r"w0[12] \S+ \S+( w04)+", text)
 
 
+def test_sample_by_letters(ask, trained):
+    pytest.importorskip("outlines_core")
+    for text in ask("sample", trained, "--text", "w0[123]( w[01][0-9]){2,4}", "--n", 10)["texts"]:
+        assert re.fullmatch("w0[123]( w[01][0-9]){2,4}", text)
+
+
+def test_a_schema_that_no_words_can_spell(bighmm, trained, tmp_path):
+    pytest.importorskip("outlines_core")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "boolean"}')
+    said = bighmm("sample", trained, "--schema", schema).err
+    assert "no sequence of tokens can satisfy the rule JSON schema" in said
+    assert "No such file" in bighmm("sample", trained, "--schema", tmp_path / "none.json").err
+
+
 def test_next(ask, lm, trained):
     asked = ("--must", "w03", "--words", "..2")
     found = ask("next", trained, "w01", *asked, "--n", 50)["next"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -35,6 +36,14 @@ class RuleFlags:
     words: Annotated[
         str | None, tyro.conf.arg(metavar="8..12", help="How many; also 8.. and ..12 and 8.")
     ] = None
+    text: Annotated[
+        str | None,
+        tyro.conf.arg(help="A regular expression over letters, of all of it (needs outlines)."),
+    ] = None
+    schema: Annotated[
+        Path | None,
+        tyro.conf.arg(help="A file with a JSON schema, of all of it (needs outlines)."),
+    ] = None
 
     @property
     def given(self) -> bool:
@@ -50,6 +59,8 @@ class RuleFlags:
             ends=self.ends,
             regex=self.regex,
             words=None if self.words is None else _range(self.words),
+            text=self.text,
+            schema=None if self.schema is None else self.schema.read_text(encoding="utf-8"),
         )
 
     def room(self, asked: int | None) -> int:
