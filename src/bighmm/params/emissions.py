@@ -22,7 +22,7 @@ def factored_emission(
     The forms for GPUs multiply in bfloat16: emit and words must have such values (`rounded`).
     """
     if isinstance(support, Dense):
-        return torch.addmm(bias.unsqueeze(1), words, emit.T).log_softmax(0)
+        return _Columns.apply(torch.addmm(bias.unsqueeze(1), words, emit.T))
     if isinstance(support, Blocked):
         if use_triton(emit, impl):
             return _BlockedTriton.apply(support, emit, words, bias)
@@ -35,7 +35,7 @@ def factored_emission(
 def normalise_cells(support: Support, cells: Tensor) -> Tensor:
     """log p(x | z) (V, K) from one logit per cell (V, K), whatever the support."""
     if isinstance(support, Dense):
-        return cells.log_softmax(0)
+        return _Columns.apply(cells)
     states = support.states(torch.arange(support.vocabulary_size, device=cells.device))
     if isinstance(support, Free):
         return _NormaliseFree.apply(cells, states, support.cells)
@@ -45,6 +45,26 @@ def normalise_cells(support: Support, cells: Tensor) -> Tensor:
     shifted = (cells.view(-1) - top.index_select(0, flat)).exp()
     norm = top + torch.zeros_like(top).index_add(0, flat, shifted).log()
     return cells - norm.index_select(0, flat).view(cells.shape)
+
+
+class _Columns(torch.autograd.Function):
+    """cells (V, Z) − log Σ exp over each column.
+
+    log_softmax gives each of some hundred columns to one thread of a GPU, which then walks down
+    tens of thousands of rows alone; sums over columns are shared among many.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, cells: Tensor) -> Tensor:
+        log_probs = cells - cells.logsumexp(0)
+        ctx.save_for_backward(log_probs)
+        return log_probs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (log_probs,) = ctx.saved_tensors
+        return torch.addcmul(grad, log_probs.exp(), grad.sum(0), value=-1)
 
 
 class _NormaliseFree(torch.autograd.Function):
