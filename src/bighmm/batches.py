@@ -114,9 +114,8 @@ class Sentences:
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
         chosen = self._epoch(epoch)[place]
-        first = self.bounds[chosen]
-        lengths = self.bounds[chosen + 1] - first
-        return Batch(_padded(self.tokens, first, lengths), lengths, continues=False)
+        lengths = self.bounds[chosen + 1] - self.bounds[chosen]
+        return Batch(padded_rows(self.tokens, self.bounds, chosen), lengths, continues=False)
 
     @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
     def _epoch(self, epoch: int) -> list[np.ndarray]:
@@ -178,9 +177,8 @@ class Documents:
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
         chosen = self._epoch(epoch)[place * self.rows : (place + 1) * self.rows]
-        first = self.bounds[chosen]
-        lengths = self.bounds[chosen + 1] - first
-        return Batch(_padded(self.tokens, first, lengths), lengths, continues=False)
+        lengths = self.bounds[chosen + 1] - self.bounds[chosen]
+        return Batch(padded_rows(self.tokens, self.bounds, chosen), lengths, continues=False)
 
     @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
     def _epoch(self, epoch: int) -> np.ndarray:

@@ -45,7 +45,7 @@ AROUND = (("", ""), (" ", ""), ("(", ""), ("", "."), (" ", "."), ("(", "."))
 Where = Literal["anywhere", "first", "last"]
 
 
-def occur(tokenizer: Tokenizer, phrases: Sequence[str]) -> Rule:
+def occur(tokenizer: Tokenizer, *phrases: str) -> Rule:
     """The phrases occur in this order, each after the end of the one before it."""
     return _rule(tokenizer, phrases, "anywhere")
 

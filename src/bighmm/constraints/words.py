@@ -9,7 +9,7 @@ either will do.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add, and_, or_
 
 from bighmm.constraints import rules, whole_words
@@ -48,30 +48,18 @@ def rule_from_words(
     """
     asked: list[Rule] = []
     musts = _listed(must)
+    of = partial(_rule_of, tokenizer, by_tokens)
     for group in [musts] if in_order and musts else [[phrase] for phrase in musts]:
-        if all([_is_words(tokenizer, phrase, by_tokens) for phrase in group]):
-            found = whole_words.occur(tokenizer, group)
-        else:
-            each = (_any_spelling(tokenizer, phrase, rules.contains) for phrase in group)
-            found = reduce(add, each)
+        found = of(group, whole_words.occur, _contains)
         asked.append(found.called(f"must {', then '.join(map(repr, group))}"))
     for phrase in _listed(must_not):
-        if _is_words(tokenizer, phrase, by_tokens):
-            found = whole_words.may_occur(tokenizer, phrase)
-        else:
-            found = _any_spelling(tokenizer, phrase, rules.contains)
+        found = of([phrase], whole_words.may_occur, _contains)
         asked.append((~found).called(f"must not {phrase!r}"))
     if starts is not None:
-        if _is_words(tokenizer, starts, by_tokens):
-            found = whole_words.begins(tokenizer, starts)
-        else:
-            found = _any_spelling(tokenizer, starts, lambda p: rules.starts_with(p[0]))
+        found = of([starts], whole_words.begins, rules.starts_with)
         asked.append(found.called(f"starts with {starts!r}"))
     if ends is not None:
-        if _is_words(tokenizer, ends, by_tokens):
-            found = whole_words.closes(tokenizer, ends)
-        else:
-            found = _any_spelling(tokenizer, ends, lambda p: rules.ends_with(p[0]))
+        found = of([ends], whole_words.closes, rules.ends_with)
         asked.append(found.called(f"ends with {ends!r}"))
     if regex is not None:
         asked.append(rules.regex(regex, lambda phrase: spellings(tokenizer, phrase)))
@@ -101,16 +89,22 @@ def spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
     return found[:1] if found[0] == found[1] else found
 
 
-def _is_words(tokenizer: Tokenizer, phrase: str, by_tokens: bool) -> bool:
-    """Whether a phrase is words of the text, not a sequence of tokens; ValueError if neither."""
-    spellings(tokenizer, phrase)
-    return not by_tokens and whole_words.is_spelled(tokenizer, phrase)
-
-
-def _any_spelling(
-    tokenizer: Tokenizer, phrase: str, rule: Callable[[list[list[int]]], Rule]
+def _rule_of(
+    tokenizer: Tokenizer,
+    by_tokens: bool,
+    phrases: list[str],
+    as_words: Callable[..., Rule],
+    as_tokens: Callable[[list[int]], Rule],
 ) -> Rule:
-    return reduce(or_, (rule([ids]) for ids in spellings(tokenizer, phrase)))
+    """Of phrases in their order, as words of the text if all of them are, else as tokens."""
+    ways = [spellings(tokenizer, phrase) for phrase in phrases]  # raises if one cannot be written
+    if not by_tokens and all(whole_words.is_spelled(tokenizer, phrase) for phrase in phrases):
+        return as_words(tokenizer, *phrases)
+    return reduce(add, (reduce(or_, map(as_tokens, each)) for each in ways))
+
+
+def _contains(ids: list[int]) -> Rule:
+    return rules.contains([ids])
 
 
 def _listed(phrases: str | Sequence[str]) -> list[str]:

@@ -7,13 +7,14 @@ tiles, in windows that fit in memory, and reads the answers.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from bighmm.infer import blocked_triton, chain
-from bighmm.infer.inputs import Carry, Sequences, batches_by_length, windows
+from bighmm.infer.inputs import Carry, Sequences, in_parts, windows
 from bighmm.infer.numerics import finite_or_zero
 from bighmm.kernels import use_triton
 
@@ -35,12 +36,10 @@ def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tu
 
 def posterior(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
     """log p (B,) and p(z_t | x_1 … x_T) (B, T, K); zero in the padding and where p is zero."""
+    alive = hmm.support.alive
     log_prob = hmm.start.new_zeros(len(sequences.ids))
-    marginals = hmm.start.new_zeros(*sequences.ids.shape, hmm.support.alive)
-    for rows in batches_by_length(sequences.lengths, hmm.support.alive**2):
-        part = sequences.rows(rows)
-        log_prob[rows], marginals[rows, : part.ids.shape[1]] = _smooth(hmm, part)
-    return log_prob, marginals
+    marginals = hmm.start.new_zeros(*sequences.ids.shape, alive)
+    return in_parts(sequences, alive**2, partial(_smooth, hmm), (log_prob, marginals))
 
 
 def viterbi(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
@@ -50,10 +49,7 @@ def viterbi(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
     """
     best = hmm.start.new_zeros(len(sequences.ids))
     path = torch.full_like(sequences.ids, -1)
-    for rows in batches_by_length(sequences.lengths, hmm.support.alive**2):
-        part = sequences.rows(rows)
-        best[rows], path[rows, : part.ids.shape[1]] = _best_path(hmm, part)
-    return best, path
+    return in_parts(sequences, hmm.support.alive**2, partial(_best_path, hmm), (best, path))
 
 
 def predict_states(hmm: HMM, carry: Carry) -> Tensor:

@@ -8,6 +8,7 @@ chunks of rows from the transitions' operands; while it is small it is kept betw
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.infer import dense_triton
-from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, batches_by_length
+from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
 from bighmm.kernels import use_triton
 from bighmm.transitions import Factored, Table, Transitions
@@ -42,18 +43,19 @@ def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tu
 def posterior(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
     """log p (B,) and p(z_t | x_1 … x_T) (B, T, Z); zero in the padding and where p is zero."""
     move = Move(hmm.transitions)
-    log_prob = hmm.start.new_zeros(len(sequences.ids))
-    marginals = hmm.start.new_zeros(*sequences.ids.shape, hmm.num_states)
-    for rows in batches_by_length(sequences.lengths, hmm.num_states):
-        part = sequences.rows(rows)
-        carry = Carry.at_start(hmm, len(rows))
+
+    def smooth(part: Sequences) -> tuple[Tensor, Tensor]:
+        carry = Carry.at_start(hmm, len(part.ids))
         log_alpha, gained = _forward(move, hmm.start, hmm.emission, part, carry)
         joint = log_alpha + _backward(move, hmm.emission, part, carry)
         probs = (joint - finite_or_zero(joint.logsumexp(2, keepdim=True))).exp()
-        log_prob[rows] = gained.sum(1)
-        inside = _inside(part) & (log_prob[rows] > -torch.inf).unsqueeze(1)
-        marginals[rows, : part.ids.shape[1]] = probs * inside.unsqueeze(2)
-    return log_prob, marginals
+        total = gained.sum(1)
+        inside = _inside(part) & (total > -torch.inf).unsqueeze(1)
+        return total, probs * inside.unsqueeze(2)
+
+    log_prob = hmm.start.new_zeros(len(sequences.ids))
+    marginals = hmm.start.new_zeros(*sequences.ids.shape, hmm.num_states)
+    return in_parts(sequences, hmm.num_states, smooth, (log_prob, marginals))
 
 
 def viterbi(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
@@ -63,10 +65,7 @@ def viterbi(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
     """
     best = hmm.start.new_zeros(len(sequences.ids))
     path = torch.full_like(sequences.ids, -1)
-    for rows in batches_by_length(sequences.lengths, hmm.num_states):
-        part = sequences.rows(rows)
-        best[rows], path[rows, : part.ids.shape[1]] = _best_path(hmm, part)
-    return best, path
+    return in_parts(sequences, hmm.num_states, partial(_best_path, hmm), (best, path))
 
 
 def predict_states(hmm: HMM, carry: Carry) -> Tensor:

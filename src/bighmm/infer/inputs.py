@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,22 @@ def trusted(hmm: HMM, ids: Tensor, lengths: Tensor) -> Sequences:
     fresh = torch.ones_like(ids, dtype=torch.bool)
     fresh[:, 1:] = ends_text(hmm, ids[:, :-1])
     return Sequences(ids, lengths, fresh)
+
+
+def in_parts(
+    sequences: Sequences,
+    cost_per_position: int,
+    answer: Callable[[Sequences], tuple[Tensor, Tensor]],
+    results: tuple[Tensor, Tensor],
+) -> tuple[Tensor, Tensor]:
+    """`answer` for rows of similar length together: a number for each (B,), and for positions
+    (B, T, …). Both are put into `results`, of which the padding stays as it is.
+    """
+    of_rows, of_positions = results
+    for rows in batches_by_length(sequences.lengths, cost_per_position):
+        part = sequences.rows(rows)
+        of_rows[rows], of_positions[rows, : part.ids.shape[1]] = answer(part)
+    return results
 
 
 def batches_by_length(lengths: Tensor, cost_per_position: int) -> list[Tensor]:
