@@ -16,7 +16,7 @@ import shutil
 import time
 import uuid
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def prepare(
 def write_corpus(
     folder: Path,
     tokenizer: Tokenizer,
-    splits: dict[str, Iterable[np.ndarray]],
+    splits: Mapping[str, Iterable[np.ndarray]],
     described: dict[str, Any],
 ) -> Corpus:
     """A corpus of documents of ids, given for each split; the folder appears whole or not at all.

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tiny_lm import save_language_model
 
 from bighmm.corpus import prepare
 from bighmm.distill.teachers import Pieces
@@ -70,3 +71,8 @@ class Syllables(Characters):
 @pytest.fixture
 def teachers():
     return SimpleNamespace(characters=Characters(), syllables=Syllables())
+
+
+@pytest.fixture(scope="session")
+def tiny_lm(tmp_path_factory):
+    return save_language_model(tmp_path_factory.mktemp("tiny_lm"))

@@ -17,6 +17,7 @@ COMMANDS = {
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
     "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),
     "distill": ("bighmm.cli.distill", "labels for training from a teacher's vectors"),
+    "distill-lm": ("bighmm.cli.distill_lm", "an HMM trained on a language model's own texts"),
     "cluster": ("bighmm.cli.corpora", "Brown clusters of a corpus"),
     "data": ("bighmm.cli.corpora", "what is known about a corpus"),
     "reproduce": ("bighmm.cli.reproduce", "a paper's tables with our figures beside them"),
@@ -39,8 +40,9 @@ def main(argv: list[str] | None = None) -> None:
     if argv[0] not in COMMANDS:
         _fail(f"there is no command {argv[0]!r}; choose from {', '.join(COMMANDS)}")
     module, _ = COMMANDS[argv[0]]
+    function = f"{argv[0].replace('-', '_')}_command"
     try:
-        getattr(importlib.import_module(module), f"{argv[0]}_command")(argv[1:])
+        getattr(importlib.import_module(module), function)(argv[1:])
         sys.stdout.flush()  # here and not on the way out, so that its failure is seen below
     except ValueError as error:
         _fail(str(error))

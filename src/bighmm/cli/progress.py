@@ -48,19 +48,26 @@ def stages_progress() -> Iterator[Callable[[str, int, int], None]]:
     """A progress(stage, done, total) callback: bars on a terminal, elsewhere some lines."""
     console, last_line = err(), time.monotonic()
     live = console.is_terminal
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed())
     left = TimeRemainingColumn()
     with Progress(*columns, left, console=console, disable=not live) as progress:
         tasks: dict[str, TaskID] = {}
+        began: dict[str, tuple[float, int]] = {}  # when each was first heard of, and how far it was
 
         def report(stage: str, done: int, total: int) -> None:
             nonlocal last_line
+            now = time.monotonic()
             if stage not in tasks:
                 tasks[stage] = progress.add_task(stage, total=total)
+                began[stage] = (now, done)
             progress.update(tasks[stage], completed=done, total=total)
-            if not live and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-                last_line = time.monotonic()
-                console.print(f"{stage}: {done:,} of {total:,}")
+            if not live and now - last_line > SECONDS_BETWEEN_LINES:
+                last_line = now
+                line, (then, before) = f"{stage}: {done:,} of {total:,}", began[stage]
+                if done > before and now > then:
+                    speed = (done - before) / (now - then)
+                    line += f"  {speed:,.0f}/s  {(total - done) / speed:,.0f} s left"
+                console.print(line)
 
         yield report
 
@@ -130,6 +137,11 @@ class TrainingDisplay:
     def _seconds_left(self, report: StepReport) -> float:
         per_step = report.tokens / report.step
         return (report.total_steps - report.step) * per_step / self.speed if self.speed else 0.0
+
+
+class _Speed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 
 class _Figures(ProgressColumn):

@@ -55,18 +55,34 @@ class RunArguments:
 
 
 def train_command(argv: list[str]) -> None:
-    began = time.monotonic()
-    recipe, arguments = _arguments(argv)
+    own = [("run", RunArguments, field(default_factory=RunArguments))]
+    about = "Train a hidden Markov language model."
+    recipe, found = parse_recipe(argv, "train", about, own, _starting_point(argv))
+    arguments: RunArguments = found.run
     run = arguments.out if arguments.out is not None else _new_folder(recipe)
     resuming = _check_folder(run, arguments.resume)
-    device = find_device(recipe.training.device)
-    console = err()
+    again = f"bighmm train --resume --out {run}"
+    result = train_run(run, recipe, resuming, again, arguments.tensorboard)
+    if arguments.as_json:
+        print_json(result)
+    else:
+        _show(run, result, is_hmm=recipe.model.family == "hmm")
 
+
+def train_run(
+    run: Path, recipe: Recipe, resuming: bool, again: str, tensorboard: bool = False
+) -> dict[str, Any]:
+    """Train what a recipe describes in the folder `run`, or go on; what is in RUN/result.json.
+
+    On Ctrl-C the run is saved and the program ends, having said that the command `again` goes on.
+    """
+    began = time.monotonic()
+    device = find_device(recipe.training.device)
     corpus = open_data(recipe.corpus)
     if resuming:
         _check_same_run(run, recipe, corpus)
     train = corpus.split("train")
-    console.print(
+    err().print(
         f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words",
         markup=False,
     )
@@ -75,12 +91,8 @@ def train_command(argv: list[str]) -> None:
     if fit is not None:
         trained = _count(run, recipe, corpus, fit)
     else:
-        trained = _train_in_steps(run, recipe, corpus, device, arguments, resuming)
-    result = _finish(run, recipe, corpus, trained, began)
-    if arguments.as_json:
-        print_json(result)
-    else:
-        _show(run, result, is_hmm=family == "hmm")
+        trained = _train_in_steps(run, recipe, corpus, device, resuming, again, tensorboard)
+    return _finish(run, recipe, corpus, trained, began)
 
 
 @dataclass(frozen=True)
@@ -95,8 +107,9 @@ def _train_in_steps(
     recipe: Recipe,
     corpus: Corpus,
     device: torch.device,
-    arguments: RunArguments,
     resuming: bool,
+    again: str,
+    tensorboard: bool,
 ) -> Trained:
     with clustering_progress() as progress:
         lm = new_model(recipe, corpus, progress).to(device, recipe.training.operands)
@@ -105,7 +118,7 @@ def _train_in_steps(
     states = f"{recipe.model.states:,} states" if isinstance(lm, HMMLM) else recipe.model.family
     err().print(f"{states}, {lm.size:,} parameters, {device}; run: {run}", markup=False)
     with TrainingDisplay() as display:
-        observer = with_tensorboard(display, run) if arguments.tensorboard else display
+        observer = with_tensorboard(display, run) if tensorboard else display
         training = Training(recipe, corpus, lm, run, observer)
         if resuming and existing_folder(run / "checkpoint") is not None:
             training.resume()
@@ -114,7 +127,7 @@ def _train_in_steps(
             try:
                 training.run(should_stop)
             except Stopped:
-                _say_how_to_resume(run, training.step)
+                _say_how_to_resume(again, training.step)
     folder = existing_folder(run / "model")
     assert folder is not None, "a finished run has saved its best model"
     best = open_model(folder).to(device, recipe.training.operands)
@@ -140,45 +153,53 @@ def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
     write_json(run / "recipe.json", described)
 
 
-def _arguments(argv: list[str]) -> tuple[Recipe, RunArguments]:
-    """Flags over the recipe's file over the defaults; a run to resume stands for its own recipe."""
-    start = _starting_point(argv)
+def parse_recipe(
+    argv: list[str],
+    command: str,
+    about: str,
+    own: list[Any],
+    start: Recipe,
+    without: tuple[str, ...] = (),
+) -> tuple[Recipe, Any]:
+    """The recipe that flags make of `start`, and all arguments that were found.
+
+    own: fields of the command's own, as for `make_dataclass`; they come before the recipe's.
+    without: sections of the recipe that have no flags and stay as they are.
+    """
     chosen = dataclasses.replace(
         start.model,
-        family=_flag(argv, "--family") or start.model.family,
-        parameters=_flag(argv, "--parameters") or start.model.parameters,
+        family=flag_value(argv, "--family") or start.model.family,
+        parameters=flag_value(argv, "--parameters") or start.model.parameters,
     )
     options = options_of(chosen)
     default_options = start.parameters if isinstance(start.parameters, options) else options()
-    everything = dataclasses.make_dataclass(
-        "TrainArguments",
-        [
-            ("run", RunArguments, field(default_factory=RunArguments)),
-            ("corpus", CorpusSettings, field(default=start.corpus)),
-            ("model", ModelSettings, field(default=start.model)),
-            ("parameters", options, field(default=default_options)),
-            ("training", TrainingSettings, field(default=start.training)),
-            ("initial", InitialSettings, field(default=start.initial)),
-        ],
-        frozen=True,
-    )
-    everything.__doc__ = "Train a hidden Markov language model."
-    found: Any = parse(everything, argv, "train")
-    recipe = Recipe(found.corpus, found.model, found.parameters, found.training, found.initial)
-    return recipe, found.run
+    sections = [
+        ("corpus", CorpusSettings, field(default=start.corpus)),
+        ("model", ModelSettings, field(default=start.model)),
+        ("parameters", options, field(default=default_options)),
+        ("training", TrainingSettings, field(default=start.training)),
+        ("initial", InitialSettings, field(default=start.initial)),
+    ]
+    flags = [section for section in sections if section[0] not in without]
+    everything = dataclasses.make_dataclass("Arguments", [*own, *flags], frozen=True)
+    everything.__doc__ = about
+    found: Any = parse(everything, argv, command)
+    made = {name: getattr(found, name, getattr(start, name)) for name, _, _ in sections}
+    return Recipe(**made), found
 
 
 def _starting_point(argv: list[str]) -> Recipe:
-    if file := _flag(argv, "--recipe"):
+    """Its file stands for a recipe, and a run to resume for its own."""
+    if file := flag_value(argv, "--recipe"):
         return read_recipe(Path(file))
-    folder = _flag(argv, "--out")
+    folder = flag_value(argv, "--out")
     if "--resume" in argv and folder and (Path(folder) / "recipe.json").exists():
         saved = Path(folder) / "recipe.json"
         return from_dict(read_json(saved)["recipe"], str(saved))
     return Recipe()
 
 
-def _flag(argv: list[str], name: str) -> str | None:
+def flag_value(argv: list[str], name: str) -> str | None:
     """The value of a flag that decides what the other flags are."""
     for i, word in enumerate(argv):
         if word == name and i + 1 < len(argv):
@@ -244,11 +265,8 @@ def _stop_signals(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _say_how_to_resume(run: Path, step: int) -> None:
-    print(
-        f"bighmm: stopped at step {step}; go on with: bighmm train --resume --out {run}",
-        file=sys.stderr,
-    )
+def _say_how_to_resume(again: str, step: int) -> None:
+    print(f"bighmm: stopped at step {step}; go on with: {again}", file=sys.stderr)
     sys.exit(130)
 
 

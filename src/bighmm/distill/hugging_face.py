@@ -1,4 +1,4 @@
-"""Hugging Face models as teachers: a folder, a .gguf file, or a name that was downloaded before.
+"""Hugging Face models: a folder, a .gguf file, or a name that was downloaded before; as teachers.
 
 They need the extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU.
 """
@@ -29,6 +29,7 @@ class Place:
     name: str
     folder: Path
     gguf: str | None = None
+    role: str = "teacher"  # what it is called in messages
 
     def arguments(self) -> dict[str, Any]:
         """What transformers is asked for."""
@@ -42,27 +43,28 @@ class Place:
         return {path.name: sha256_of(path) for path in files if path.is_file()}
 
 
-def find_model(name: str) -> Place:
+def find_model(name: str, role: str = "teacher") -> Place:
     """Where the model of that name is; ValueError with one sentence where there is none."""
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
-        return Place(name, path.parent, path.name)
+        return Place(name, path.parent, path.name, role)
     if path.is_dir():
         if (path / "config.json").is_file():
-            return Place(name, path)
+            return Place(name, path, role=role)
         found = sorted(path.glob("*.gguf"))
         if len(found) == 1:
-            return Place(name, path, found[0].name)
+            return Place(name, path, found[0].name, role)
         raise ValueError(
-            f"the teacher {name} is a folder without a model: it has no config.json, and "
+            f"the {role} {name} is a folder without a model: it has no config.json, and "
             f"{len(found)} .gguf files where there should be one"
         )
     try:
-        return Place(name, Path(snapshot_download(name, local_files_only=True)))
+        return Place(name, Path(snapshot_download(name, local_files_only=True)), role=role)
     except (LocalEntryNotFoundError, HFValidationError, OSError):
+        others = '"random", the folder of a network or' if role == "teacher" else "the folder"
         raise ValueError(
-            f'there is no teacher {name}; give "random", the folder of a network or of a Hugging '
-            "Face model, a .gguf file, or a name on the Hugging Face hub that was downloaded before"
+            f"there is no {role} {name}; give {others} of a Hugging Face model, a .gguf file, or a "
+            "name on the Hugging Face hub that was downloaded before"
         ) from None
 
 
@@ -74,7 +76,7 @@ class HuggingFaceTeacher:
     ) -> None:
         self.place, self.device, self.layer = place, device, layer
         self.fresh = seed if fresh else None
-        self._tokenizer, self._model = _load(place, self.fresh, device)
+        self._tokenizer, self._model = load(place, device, fresh=self.fresh)
         config = self._model.config
         if getattr(config, "is_encoder_decoder", False):
             raise ValueError(
@@ -88,7 +90,7 @@ class HuggingFaceTeacher:
                 f"the teacher {place.name} has no layer {layer}; it has 0 (the embeddings) to "
                 f"{layers}, or counted from the end -1 to {-layers - 1}"
             )
-        self._before, self._after = _marks(self._tokenizer)
+        self._before, self._after = marks_around(self._tokenizer)
         self.causal = self._is_causal()
 
     def description(self) -> dict[str, Any]:
@@ -115,13 +117,18 @@ class HuggingFaceTeacher:
         offsets = np.array(made["offset_mapping"], np.int64).reshape(-1, 2)
         return Pieces(np.array(made["input_ids"], np.int64), offsets[:, 0], offsets[:, 1])
 
+    @property
+    def longest(self) -> int | None:
+        """How many tokens it reads at most, its marks not counted, if there is a limit."""
+        positions = getattr(self._model.config, "max_position_embeddings", None)
+        return None if positions is None else positions - len(self._before) - len(self._after)
+
     def hidden(self, ids: Tensor) -> Tensor:
         before, after = len(self._before), len(self._after)
-        longest = getattr(self._model.config, "max_position_embeddings", None)
-        if longest is not None and ids.shape[1] + before + after > longest:
+        if self.longest is not None and ids.shape[1] > self.longest:
             raise ValueError(
-                f"the teacher {self.place.name} reads {longest} tokens at most, its own marks "
-                f"counted; a window of {ids.shape[1]} is too long"
+                f"the teacher {self.place.name} reads {self.longest + before + after} tokens at "
+                f"most, its own marks counted; a window of {ids.shape[1]} is too long"
             )
         around = (torch.tensor(marks, device=ids.device) for marks in (self._before, self._after))
         first, last = (marks.long().expand(len(ids), -1) for marks in around)
@@ -144,8 +151,13 @@ class HuggingFaceTeacher:
         return bool(torch.allclose(first.float(), second.float(), rtol=1e-3, atol=1e-3))
 
 
-def _load(place: Place, fresh: int | None, device: torch.device) -> tuple[Any, Any]:
-    """The tokenizer and the network, with fresh weights if a seed for them is given."""
+def load(
+    place: Place, device: torch.device, *, fresh: int | None = None, head: bool = False
+) -> tuple[Any, Any]:
+    """The tokenizer and the network, with fresh weights if a seed for them is given.
+
+    head: whether with the part that makes logits of hidden vectors.
+    """
     try:
         import transformers
 
@@ -154,16 +166,18 @@ def _load(place: Place, fresh: int | None, device: torch.device) -> tuple[Any, A
             import gguf  # noqa: F401
     except ImportError as error:
         raise ValueError(
-            f'the teacher {place.name} needs the package {error.name}: install "bighmm[teachers]"'
+            f"the {place.role} {place.name} needs the package {error.name}: install "
+            '"bighmm[teachers]"'
         ) from None
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # that there is an unused output, for instance
+    kind: Any = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     missing: set[str] = set()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(**place.arguments())
         if fresh is None:
-            model, report = transformers.AutoModel.from_pretrained(
+            model, report = kind.from_pretrained(
                 **place.arguments(), dtype=dtype, output_loading_info=True
             )
             missing = {name for name in report["missing_keys"] if "pooler" not in name}
@@ -171,24 +185,24 @@ def _load(place: Place, fresh: int | None, device: torch.device) -> tuple[Any, A
             config = transformers.AutoConfig.from_pretrained(**place.arguments())
             with torch.random.fork_rng():
                 torch.manual_seed(fresh)
-                model = transformers.AutoModel.from_config(config, dtype=torch.float32).to(dtype)
+                model = kind.from_config(config, dtype=torch.float32).to(dtype)
     except Exception as error:  # the library raises nothing narrower
         reason = str(error).strip().split("\n")[0]
-        raise ValueError(f"the teacher {place.name} cannot be opened: {reason}") from None
+        raise ValueError(f"the {place.role} {place.name} cannot be opened: {reason}") from None
     if missing:
         raise ValueError(
-            f"the teacher {place.name} is not complete: it has no {min(missing)}, and "
+            f"the {place.role} {place.name} is not complete: it has no {min(missing)}, and "
             f"{len(missing) - 1} other weights are missing"
         )
     if not tokenizer.is_fast:
         raise ValueError(
-            f"the tokenizer of the teacher {place.name} does not say where its pieces stand in a "
-            "text; one with a tokenizer.json is needed"
+            f"the tokenizer of the {place.role} {place.name} does not say where its pieces stand "
+            "in a text; one with a tokenizer.json is needed"
         )
     return tokenizer, model.to(device).eval()
 
 
-def _marks(tokenizer: Any) -> tuple[list[int], list[int]]:
+def marks_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The ids that the tokenizer puts before and after a text."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]

@@ -1,0 +1,239 @@
+"""Texts sampled from a language model, in shards on the disk.
+
+    request.json       what decides the texts
+    00000.safetensors  tokens (N,), where its texts begin and end (rows + 1,), log_probs (N,)
+    00001.safetensors  …
+
+A shard is one batch and has a seed of its own, so the same request goes on with the shard that is
+missing, and makes the same texts whether or not it was interrupted. log_probs are those of the
+distribution that was sampled from, prompt included: no model of the texts can be better on average.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from bighmm import randomness
+from bighmm.corpus import Corpus, write_corpus
+from bighmm.distill.language_model import LanguageModel, prompts_of
+from bighmm.files import read_json, write_json, write_whole
+
+REQUEST = "request.json"
+HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # share of the texts for each of valid and test, and at most
+WORTH_REMOVING = 0.25  # share of the rows of a batch, as soon as so many have ended
+
+Progress = Callable[[int, int], None]  # tokens done, of how many
+
+
+@dataclass(frozen=True)
+class SampleSettings:
+    tokens: int = 10_000_000  # at least, in all
+    length: int = 64  # tokens of a text at most, its end mark counted
+    prompts: tuple[str, ...] = ()  # used in turn; without one a text follows the beginning mark
+    chat: bool = False  # prompts are a user's turns
+    temperature: float = 1.0
+    top_p: float = 1.0  # the likeliest tokens that have this probability together
+    at_once: int = 64  # texts of a batch, which is a shard
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.tokens, self.length, self.at_once) < 1:
+            raise ValueError(
+                f"tokens, length and texts at once must be at least 1, not {self.tokens}, "
+                f"{self.length} and {self.at_once}"
+            )
+        if not (0 < self.temperature < math.inf and 0 < self.top_p <= 1):
+            raise ValueError(
+                f"temperature must be finite and above 0 and top_p above 0 and at most 1, not "
+                f"{self.temperature} and {self.top_p}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    tokens: np.ndarray  # (N,) int32; a text that ended has its end mark
+    bounds: np.ndarray  # (texts + 1,) int64
+    log_probs: np.ndarray  # (N,) float32
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def texts(self, first: int, last: int) -> list[np.ndarray]:
+        return [self.tokens[a:b] for a, b in itertools.pairwise(self.bounds[first : last + 1])]
+
+    def perplexity(self, first: int, last: int) -> float:
+        """Of texts first … last-1, by the distribution that they were sampled from."""
+        found = self.log_probs[self.bounds[first] : self.bounds[last]]
+        return math.exp(-float(found.astype(np.float64).mean()))
+
+    def splits(self) -> dict[str, tuple[int, int]]:
+        """The first and the last text but one of train, valid and test."""
+        held = min(max(1, round(HELD_OUT * len(self))), MOST_HELD_OUT)
+        if len(self) < 3:
+            raise ValueError(
+                f"{len(self)} sampled texts cannot be divided into train, valid and test; ask for "
+                "more tokens"
+            )
+        first_valid, first_test = len(self) - 2 * held, len(self) - held
+        return {
+            "train": (0, first_valid),
+            "valid": (first_valid, first_test),
+            "test": (first_test, len(self)),
+        }
+
+
+def sample_texts(
+    lm: LanguageModel, settings: SampleSettings, folder: Path, progress: Progress | None = None
+) -> Samples:
+    """Texts of a language model, written to a folder shard by shard; what is there is kept.
+
+    Raises ValueError if the folder has texts of another request, or this one cannot be met.
+    """
+    prompts = prompts_of(lm, settings.prompts, settings.chat)
+    needed = max(map(len, prompts)) + settings.length
+    if lm.longest is not None and needed > lm.longest:
+        raise ValueError(
+            f"the language model {lm.place.name} reads {lm.longest} tokens at most, and a prompt "
+            f"with a text has up to {needed}; use a smaller --length or shorter prompts"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    _check_request(folder, {"model": lm.place.hashes(), **dataclasses.asdict(settings)})
+    done, number = 0, 0
+    while done < settings.tokens:
+        path = folder / f"{number:05}.safetensors"
+        if not path.is_file():
+            chosen = [
+                prompts[(number * settings.at_once + i) % len(prompts)]
+                for i in range(settings.at_once)
+            ]
+            seed = int(randomness.key(settings.seed, number)) % 2**63
+            report = None if progress is None else _later(progress, done, settings.tokens)
+            shard = sample_batch(lm, chosen, settings, seed, report)
+            write_whole(path, to_safetensors(shard))
+        done += len(_read(path)["tokens"])
+        number += 1
+        if progress is not None:
+            progress(min(done, settings.tokens), settings.tokens)
+    return read_samples(folder, number)
+
+
+def read_samples(folder: Path, number: int | None = None) -> Samples:
+    """All texts of a folder, or those of its first shards."""
+    paths = sorted(folder.glob("*.safetensors"))[:number]
+    shards = [_read(path) for path in paths]
+    sizes = np.concatenate([[0], *(np.diff(shard["bounds"].numpy()) for shard in shards)])
+    tokens, log_probs = (
+        np.concatenate([shard[name].numpy() for shard in shards])
+        for name in ("tokens", "log_probs")
+    )
+    return Samples(tokens, np.cumsum(sizes), log_probs)
+
+
+def corpus_of(samples: Samples, lm: LanguageModel, folder: Path, described: dict) -> Corpus:
+    """Sampled texts as a corpus, each a document."""
+    splits = {name: samples.texts(*texts) for name, texts in samples.splits().items()}
+    described = {"kind": "samples", "name": lm.place.name, **described}
+    return write_corpus(folder, lm.tokenizer, splits, described)
+
+
+@torch.inference_mode()
+def sample_batch(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    settings: SampleSettings,
+    seed: int,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Tensor]:
+    """One text after each prompt, as a shard: "tokens", "bounds" and "log_probs"."""
+    generator = torch.Generator(lm.device).manual_seed(seed)
+    ids, mask = (x.to(lm.device) for x in _on_the_right(prompts))
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    rows = torch.arange(len(prompts), device=lm.device)  # that are still in the batch
+    ended = torch.zeros(len(prompts), dtype=torch.bool, device=lm.device)
+    texts = torch.full((len(prompts), settings.length), -1, device=lm.device)
+    log_probs = torch.zeros(texts.shape, device=lm.device)
+    past, written = None, 0
+    for step in range(settings.length):
+        logits, past = lm.forward(ids, mask, positions, past)
+        each = nucleus(lm.log_probs(logits, settings.temperature), settings.top_p)
+        drawn = torch.multinomial(each.exp(), 1, generator=generator)
+        texts[rows, step] = drawn.squeeze(1).where(~ended, -1)
+        log_probs[rows, step] = each.gather(1, drawn).squeeze(1)
+        written += int((~ended).sum())
+        ended |= drawn.squeeze(1) == lm.tokenizer.end
+        if progress is not None:
+            progress(written)
+        if bool(ended.all()):
+            break
+        if float(ended.float().mean()) > WORTH_REMOVING:
+            going = torch.nonzero(~ended).squeeze(1)
+            past.batch_select_indices(going)
+            rows, ended, drawn, mask, positions = (
+                x[going] for x in (rows, ended, drawn, mask, positions)
+            )
+        ids = drawn
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
+        positions = positions[:, -1:] + 1
+    inside = texts >= 0
+    return {
+        "tokens": texts[inside].int().cpu(),
+        "bounds": torch.cat([torch.zeros(1, dtype=torch.long), inside.sum(1).cpu().cumsum(0)]),
+        "log_probs": log_probs[inside].cpu(),
+    }
+
+
+def nucleus(log_probs: Tensor, top_p: float) -> Tensor:
+    """log p (B, V) among the likeliest tokens: the fewest that have the probability `top_p`."""
+    if top_p == 1:
+        return log_probs
+    ordered, order = log_probs.sort(dim=1, descending=True)
+    before = ordered.exp().cumsum(1) - ordered.exp()
+    kept = ordered.masked_fill(before >= top_p, -torch.inf)
+    return torch.empty_like(kept).scatter_(1, order, kept).log_softmax(1)
+
+
+def _on_the_right(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Ids (B, T) with padding on the left, and a mask that is 0 there."""
+    longest = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+        mask[row, longest - len(prompt) :] = 1
+    return ids, mask
+
+
+def _check_request(folder: Path, request: dict[str, Any]) -> None:
+    request["prompts"] = list(request["prompts"])
+    if not (folder / REQUEST).is_file():
+        write_json(folder / REQUEST, request)
+    known = read_json(folder / REQUEST)
+    changed = [key for key in request if key != "tokens" and known.get(key) != request[key]]
+    if changed:
+        raise ValueError(
+            f"{folder} has texts that were sampled with another {changed[0]}; choose another folder"
+        )
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} is damaged: {error}; delete it to sample it again") from None
+
+
+def _later(progress: Progress, done: int, total: int) -> Callable[[int], None]:
+    return lambda more: progress(min(done + more, total), total)

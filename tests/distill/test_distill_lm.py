@@ -1,0 +1,131 @@
+"""`bighmm distill-lm`: from a language model to an HMM, however often it is interrupted."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bighmm.cli import distill_lm
+from bighmm.corpus import open_corpus
+from bighmm.distill.labels import open_labels
+from bighmm.distill.sampling import read_samples
+from bighmm.lm import HMMLM
+
+transformers = pytest.importorskip("transformers")
+SAMPLE = ("--tokens", 3000, "--length", 12, "--at-once", 40)
+TRAIN = ("--states", 6, "--width", 8, "--epochs", 2, "--labelled-epochs", 0.5, "--batch", 16)
+SMALL = (*SAMPLE, *TRAIN, "--device", "cpu")
+
+
+def test_from_a_language_model_to_an_hmm(ask, bighmm, tiny_lm, tmp_path):
+    run = tmp_path / "run"
+    flags = (*SMALL, "--chat", "--prompt", "the cat", "--prompt", "a dog")
+    found = ask("distill-lm", tiny_lm, "--out", run, *flags)
+    corpus, samples = open_corpus(run / "corpus"), read_samples(run / "samples")
+    labels, lm = open_labels(run / "labels", corpus), HMMLM.from_pretrained(run / "model")
+    assert np.array_equal(corpus.split("train"), samples.tokens[: len(corpus.split("train"))])
+    assert len(labels.states) == len(corpus.split("train")) and labels.num_states == 6
+    assert lm.tokenizer.fingerprint() == corpus.tokenizer.fingerprint()
+    theirs = transformers.AutoTokenizer.from_pretrained(tiny_lm)
+    assert lm.encode("the cat sat") == theirs("the cat sat")["input_ids"]
+    total = lm.hmm().next_token([lm.encode("the cat"), lm.encode("the dog")]).exp().sum(1)
+    torch.testing.assert_close(total, torch.ones(2))
+
+    recipe = found["recipe"]
+    assert recipe["corpus"]["data"] == str(run / "corpus") and recipe["training"]["window"] == 12
+    assert recipe["initial"]["labels"] == str(run / "labels")
+    assert recipe["initial"]["labelled_tokens"] == round(0.5 * len(corpus.split("train")))
+    bound = found["language_model"]["test"]["perplexity"]
+    assert 1 < bound < found["test"]["perplexity"] < found["test"]["unigram_perplexity"] * 1.2
+    assert set(found["stage_seconds"]) == {"sampling", "labels", "training"}
+    assert json.loads((run / "result.json").read_text()) == found
+
+    known = ask("eval", run, "--check-normalised")
+    assert known["perplexity"] == pytest.approx(found["test"]["perplexity"], rel=1e-5)
+    shown = bighmm("distill-lm", tiny_lm, "--out", run, *flags)
+    assert shown.status == 0, shown.err
+    for words in ("language model", f"{bound:.2f}", "Three texts", "sampling 0 s"):
+        assert words in shown.out
+    assert ask("train", "--resume", "--out", run)["test"] == found["test"]
+
+
+def stop(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_stopped_and_gone_on_with(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
+    command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
+    for stage in ("sample_texts", "corpus_of", "make_labels", "train_run"):
+        with monkeypatch.context() as change:
+            change.setattr(distill_lm, stage, stop)
+            done = bighmm(*command)
+        assert done.status == 130
+        assert stage == "train_run" or "stopped; the same command goes on from here\n" in done.err
+    found = ask(*command)
+    other = ask(*command[:3], tmp_path / "other", *SMALL)
+    for split in ("valid", "test"):
+        assert found[split] == other[split]
+        assert found["language_model"][split] == other["language_model"][split]
+
+
+def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path):
+    (tmp_path / "prompts.txt").write_text("the cat\n\na dog saw\n")
+    recipe = tmp_path / "scalar.toml"
+    recipe.write_text(
+        '[model]\nstates = 5\nsupport = "dense"\nparameters = "scalar"\n'
+        '[training]\nbatches = "documents"\nlr = 0.1\nepochs = 1\nstate_dropout = 0.0\n'
+    )
+    flags = ("--tokens", 2000, "--length", 9, "--at-once", 50, "--labelled-epochs", 0)
+    files = ("--prompts", tmp_path / "prompts.txt", "--recipe", recipe)
+    found = ask("distill-lm", tiny_lm, "--out", tmp_path / "run", *flags, *files)
+    assert not (tmp_path / "run" / "labels").exists()
+    assert found["recipe"]["model"]["parameters"] == "scalar"
+    assert found["recipe"]["training"]["window"] == 9
+    asked = json.loads((tmp_path / "run" / "distillation.json").read_text())
+    assert asked["sampling"]["prompts"] == ["the cat", "a dog saw"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--states", 4000], "3,000 tokens are too few for 4,000 states; sample more"),
+        (["--labelled-epochs", 3], "labelled_epochs must be from 0 to the number of epochs, 2.0"),
+        (["--chat"], "give --prompt too"),
+        (["--prompts", "nowhere.txt"], "nowhere.txt: No such file"),
+        (["--family", "lstm"], "distill-lm trains an HMM, not a model of lstm"),
+        (["--top-p", 0], "top_p above 0 and at most 1"),
+        (["--length", 100], "reads 64 tokens at most"),
+        (["--layer", 9], "has no layer 9"),
+        (["--recipe", "empty.toml"], "there is no recipe empty.toml"),
+    ],
+)
+def test_mistakes(bighmm, tiny_lm, tmp_path, flags, said):
+    done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *flags)
+    assert done.status == 2 and done.out == "" and done.err.count("\n") == 1
+    assert said in done.err
+
+
+def test_other_mistakes(bighmm, tiny_lm, tmp_path):
+    done = bighmm("distill-lm", "nobody", "--out", tmp_path / "run", *SMALL)
+    assert done.status == 2 and "there is no language model nobody" in done.err
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "empty.txt").write_text("\n \n")
+    files = ("--prompts", tmp_path / "empty.txt")
+    done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *files)
+    assert done.status == 2 and "empty.txt holds no prompts; it needs one on a line" in done.err
+    (tmp_path / "own.toml").write_text('[corpus]\ndata = "mine.txt"\n')
+    files = ("--recipe", tmp_path / "own.toml")
+    done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *files)
+    assert done.status == 2 and "has a [corpus] or [initial], and distill-lm makes both" in done.err
+
+
+def test_a_folder_with_another_run(bighmm, tiny_lm, tmp_path, monkeypatch):
+    monkeypatch.setattr(distill_lm, "sample_texts", stop)
+    command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
+    assert bighmm(*command).status == 130
+    done = bighmm(*command, "--temperature", 2)
+    assert done.status == 2
+    assert "was started with other settings, sampling: temperature (1.0, 2.0)" in done.err
+    done = bighmm(*command[:3], tmp_path, *SMALL)
+    assert done.status == 2 and "already holds other files; choose another --out" in done.err
