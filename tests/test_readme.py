@@ -10,10 +10,12 @@ import pytest
 
 from bighmm import params
 from bighmm.cli.main import COMMANDS, main
+from distill.tiny_lm import save_language_model
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SMALL = "--states 64 --blocks 16 --width 8 --epochs 0.02"
+SMALL_LM = "--tokens 2000 --length 8 --states 8 --width 8 --epochs 1"
 BLOCKS = {
     kind: re.findall(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     for kind in ("sh", "python")
@@ -33,6 +35,7 @@ def workplace(tmp_path_factory):
         "BIGHMM_CACHE": str(folder / "cache"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
+    save_language_model(folder / "models" / "smollm2")
     quickstart = f"bighmm train --recipe recipes/quickstart.toml {SMALL} --out runs/pydoc-4096"
     subprocess.run(quickstart, shell=True, cwd=folder, env=environment, check=True)
     return folder, environment
@@ -47,6 +50,7 @@ def test_shell_commands(workplace):
     folder, environment = workplace
     for line in COMMAND_LINES:
         smaller = f"{line} {SMALL}" if "bighmm train" in line and "--resume" not in line else line
+        smaller = f"{line} {SMALL_LM}" if "bighmm distill-lm" in line else smaller
         done = subprocess.run(
             smaller, shell=True, cwd=folder, env=environment, capture_output=True, text=True
         )
