@@ -9,6 +9,7 @@ import torch
 
 from bighmm.emissions import FactoredEmission
 from bighmm.hmm import HMM
+from bighmm.infer import dense_triton
 from bighmm.infer.inputs import Carry, read
 from bighmm.kernels import rounded, use_triton
 from bighmm.kernels.gather import take_rows
@@ -72,7 +73,7 @@ def test_row_norm(rows, columns, width, scale, with_bias):
 
 
 @pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("rows, width", [(1, 8), (70, 24), (9, 32), (130, 65)])
+@pytest.mark.parametrize("rows, width", [(1, 8), (70, 24), (9, 32), (130, 65), (18, 1030)])
 def test_residuals(rows, width, number):
     shapes = ((width, width), (width,), (width, width), (width,), (width,), (width,))
     x = normal(rows, width, seed=100)
@@ -240,6 +241,44 @@ def test_dense_with_lost_mass_is_done_again_in_log_space():
     found = make(operands, "triton").log_prob(tokens, impl="triton")
     truth = make(twins, "torch").log_prob(tokens, impl="torch")
     assert_near([found], [truth], 1e-3)
+
+
+def test_dense_rows_with_lost_mass_are_done_again_alone():
+    """Each state emits one word and all but never leaves itself; two of the texts change words."""
+    unit = torch.eye(5, device=DEVICE)
+    hmm = HMM(
+        torch.zeros(5, device=DEVICE).log_softmax(0),
+        Factored(unit * 128, unit, rounded=True),
+        (unit * 150).log_softmax(0).contiguous(),
+        Dense(5, 5),
+    )
+    tokens = torch.tensor([[1, 1, 1, 1], [1, 2, 3, 0], [4, 4, 0, 0], [0, 3, 3, 0]], device=DEVICE)
+    lengths = torch.tensor([4, 3, 2, 4], device=DEVICE)
+    with torch.no_grad():
+        found = hmm.log_prob(tokens, lengths, impl="triton")
+        half = read(hmm, tokens, lengths)
+        carry = Carry.at_start(hmm, 4)
+        parts = []
+        for first, last in ((0, 2), (2, 4)):
+            gained, carry = hmm.advance(half.window(first, last), carry, "triton")
+            parts.append(gained)
+    truth = hmm.to("cpu", torch.float64).log_prob(tokens.cpu(), lengths.cpu())
+    for got in (found, sum(parts)):
+        torch.testing.assert_close(got.cpu().double(), truth, rtol=1e-3, atol=1e-2)
+    assert truth[1] < -200 and truth[2] > -10
+
+
+@pytest.mark.parametrize("tables", [(), ("moves",)])
+@pytest.mark.parametrize("scale", [20.0, 200.0, 2000.0])
+def test_dense_steps_stay_finite_whatever_the_model_forbids(scale, tables):
+    """Where a graph is captured there is no second try."""
+    operands, make = dense_case(12, 6, 8, scale=scale)
+    hmm = with_tables(make, tables)(operands, "triton")
+    tokens = torch.tensor([[1, 5, 2, 2, 4, 3], [0, 1, 3, 5, 5, 2]], device=DEVICE)
+    log_prob, _, _ = dense_triton.advance(hmm, read(hmm, tokens), Carry.at_start(hmm, 2))
+    assert log_prob.isfinite().all()
+    for grad in torch.autograd.grad(log_prob.sum(), operands):
+        assert grad.isfinite().all()
 
 
 @pytest.mark.parametrize("case", [blocked_case(5, 3, 9, 4), dense_case(10, 9, 4)])

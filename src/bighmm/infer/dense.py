@@ -8,6 +8,7 @@ chunks of rows from the transitions' operands; while it is small it is kept betw
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-from bighmm.kernels import use_triton
+from bighmm.kernels import at_once, use_triton
 from bighmm.transitions import Factored, Table, Transitions
 
 if TYPE_CHECKING:
@@ -31,9 +32,18 @@ LARGEST_LOG = 60.0  # exp of this still leaves room for sums in float32
 def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tuple[Tensor, Carry]:
     """log p(window | what came before) (B,), differentiable, and the state after it."""
     if use_triton(hmm.start, impl) and dense_triton.fits(hmm):
-        found = dense_triton.advance(hmm, window, carry)
-        if found is not None:
-            return found
+        log_prob, after, lost = dense_triton.advance(hmm, window, carry)
+        if lost is None or not bool(lost.any()):
+            return log_prob, after
+        if not log_prob.requires_grad:
+            rows = torch.nonzero(lost).squeeze(1)
+            again, ended = _advance(hmm, window.rows(rows), carry.rows(rows))
+            log_alpha = after.log_alpha.index_copy(0, rows, ended.log_alpha)
+            return log_prob.index_copy(0, rows, again), replace(after, log_alpha=log_alpha)
+    return _advance(hmm, window, carry)
+
+
+def _advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
     log_prob, log_alpha = _DenseLogSum.apply(
         window, carry, hmm.start, hmm.emission, hmm.transitions.norm, *hmm.transitions.operands
     )
@@ -98,12 +108,12 @@ class Move:
         result = mass.log() + top
         low = mass < SMALLEST_SUM[mass.dtype]
         if bool(low.any()):
-            for b in self._lost(low, log_alpha, transposed=False):
+            for some in self._lost(low, log_alpha, transposed=False):
                 parts = [
-                    (self.log_probs(rows) + log_alpha[b, rows].unsqueeze(1)).logsumexp(0)
+                    (self.log_probs(rows) + log_alpha[some, rows].unsqueeze(2)).logsumexp(1)
                     for rows in self.chunks
                 ]
-                result[b] = torch.stack(parts).logsumexp(0)
+                result[some] = torch.stack(parts).logsumexp(0)
         return result
 
     def back(self, log_beta: Tensor) -> Tensor:
@@ -116,9 +126,12 @@ class Move:
         result = mass.log() + top
         low = mass < SMALLEST_SUM[mass.dtype]
         if bool(low.any()):
-            for b in self._lost(low, log_beta, transposed=True):
-                parts = [(self.log_probs(rows) + log_beta[b]).logsumexp(1) for rows in self.chunks]
-                result[b] = torch.cat(parts)
+            for some in self._lost(low, log_beta, transposed=True):
+                parts = [
+                    (self.log_probs(rows) + log_beta[some].unsqueeze(1)).logsumexp(2)
+                    for rows in self.chunks
+                ]
+                result[some] = torch.cat(parts, dim=1)
         return result
 
     def each(self) -> Iterator[tuple[slice, Tensor]]:
@@ -131,8 +144,8 @@ class Move:
     def _probs(self) -> Iterator[Tensor]:
         return (self.log_probs(rows).exp_() for rows in self.chunks)
 
-    def _lost(self, low: Tensor, log_vector: Tensor, transposed: bool) -> list[int]:
-        """Rows of the batch with a low sum that is not rightly zero."""
+    def _lost(self, low: Tensor, log_vector: Tensor, transposed: bool) -> tuple[Tensor, ...]:
+        """Rows of the batch with a low sum that is not rightly zero, as many together as fit."""
         alive = (log_vector > -torch.inf).to(self.norm.dtype)
         reached = torch.zeros_like(alive)
         for rows in self.chunks:
@@ -141,7 +154,9 @@ class Move:
                 reached[:, rows] = alive @ possible.T
             else:
                 reached.addmm_(alive[:, rows], possible)
-        return torch.nonzero((low & (reached > 0)).any(1)).squeeze(1).tolist()
+        found = torch.nonzero((low & (reached > 0)).any(1)).squeeze(1)
+        largest = max(rows.stop - rows.start for rows in self.chunks) * low.shape[1]
+        return found.split(max(1, at_once(CHUNK_ELEMENTS, low.device) // largest))
 
 
 class _DenseLogSum(torch.autograd.Function):

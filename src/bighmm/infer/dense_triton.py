@@ -23,7 +23,9 @@ from bighmm.transitions import Factored, Transitions
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
 
-SMALLEST_PROB = 1e-30  # of a word, relative to its likeliest state; below, mass may have been lost
+# Of a word, relative to its likeliest state: below it, mass may have been lost, or have come from
+# what the kernels put in the place of all but impossible moves.
+SMALLEST_PROB = 1e-28
 
 
 def fits(hmm: HMM) -> bool:
@@ -36,15 +38,15 @@ def fits(hmm: HMM) -> bool:
     )
 
 
-def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry] | None:
+def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry, Tensor | None]:
     """log p(window | what came before) (B,), differentiable, and the state after it.
 
-    None where numbers became so small that mass may have been lost. A graph that is being captured
-    cannot ask for that; its result is then not finite.
+    Last comes which rows (B,) may have lost mass, as numbers became too small; None where that is
+    not known, since a graph that is being captured cannot ask.
     """
     batch, time = window.ids.shape
     if time == 0 or batch == 0:
-        return hmm.start.new_zeros(batch), carry
+        return hmm.start.new_zeros(batch), carry, None
     log_prob, log_alpha, relative = _DenseLogSum.apply(
         window,
         carry,
@@ -55,9 +57,8 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry] |
         *hmm.emissions.operands,
     )
     capturing = log_prob.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not capturing and float(relative.min()) < SMALLEST_PROB:
-        return None
-    return log_prob, carry.then(hmm, window, log_alpha)
+    lost = None if capturing else relative.amin(0) < SMALLEST_PROB
+    return log_prob, carry.then(hmm, window, log_alpha), lost
 
 
 class Moves(Protocol):
@@ -116,7 +117,11 @@ class FactoredMoves:
 
 class TableMoves:
     def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
-        self.probs = operand(operands[0].softmax(1))
+        from bighmm.kernels.dense_chain_triton import LEAST
+
+        (table,) = operands
+        probs = table.softmax(1).clamp_(min=LEAST).masked_fill_(table == -torch.inf, 0.0)
+        self.probs = operand(probs)
         return self.probs, self.probs.sum(1, dtype=torch.float32)
 
     def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:

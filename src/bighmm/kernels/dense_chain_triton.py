@@ -13,6 +13,10 @@ too. e is the log emission, logits[j] + shift − norm[j]. A step back is
 Each v has a scale of its own, whose logarithm is kept, so that the two sweeps need nothing of each
 other; `combine` puts them together.
 
+Nothing in P is below `LEAST`: where a model all but forbids a move that the text asks for, sweeps
+would lose all mass, and a captured step cannot do them again in log space. Mass / total sums to one
+as before, since r has these entries too.
+
 A program has one sequence and all states.
 """
 
@@ -24,6 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+LEAST = 1e-34  # of which some 10,000 parts are still above the smallest number
 
 
 def make_matrix(leaving: Tensor, entering: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,6 +47,7 @@ def make_matrix(leaving: Tensor, entering: Tensor, norm: Tensor) -> tuple[Tensor
         width,
         WIDTH=max(16, triton.next_power_of_2(width)),
         TILE=128,
+        LEAST=LEAST,
         num_warps=8,
     )
     return matrix, sums
@@ -136,6 +142,7 @@ def _matrix(
     width,
     WIDTH: tl.constexpr,
     TILE: tl.constexpr,
+    LEAST: tl.constexpr,
 ):
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)
     j = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -153,7 +160,7 @@ def _matrix(
     of_row = tl.load(norm + i, mask=i < states, other=0.0)
     inside = (i < states)[:, None] & (j < states)[None, :]
     probs = tl.exp2((tl.dot(leave, tl.trans(enter)) - of_row[:, None]) * LOG2_E)
-    probs = tl.where(inside, probs, 0.0).to(matrix.dtype.element_ty)
+    probs = tl.where(inside, tl.maximum(probs, LEAST), 0.0).to(matrix.dtype.element_ty)
     cell = i.to(tl.int64)[:, None] * states + j[None, :]
     tl.store(matrix + cell, probs, mask=inside)
     tl.atomic_add(sums + i, tl.sum(probs.to(tl.float32), 1), mask=i < states, sem="relaxed")
