@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bighmm import params, randomness
 from bighmm.baselines.neural import NeuralLM
-from bighmm.learn.objective import HMMObjective, Window
+from bighmm.learn.objective import HMMObjective, LabelledObjective, Window
 from bighmm.learn.steps import can_be_captured
+from bighmm.params.neural import VARIANTS
 from bighmm.recipe import TrainingSettings
 from models import random_support
 
@@ -130,3 +131,62 @@ def test_a_free_step_asks_how_many_states_are_kept(kind, as_on_a_gpu):
 
 def test_the_torch_form_asks_whether_mass_was_lost(as_on_a_gpu):
     assert "_local_scalar_dense" in asked_in_a_step(("neural", "dense", "float32"), 0.0)
+
+
+DENSE = ["scalar", *VARIANTS, "ablation-b, all direct", "ablation-b, emissions direct", "wide"]
+
+
+def dense_stand_in(name):
+    """A model of the paper's tables, small; "wide" has vectors too wide for the kernels."""
+    kind, direct = name.partition(", ")[::2]
+    options = {"width": 8} if kind != "scalar" else {}
+    if direct:
+        options["emission"] = "direct"
+    if direct.startswith("all"):
+        options |= {"start": "direct", "transition": "direct"}
+    if name == "wide":
+        kind, options = "monolithic-transformer", {"width": 520, "layers": 1}
+    made = params.build(
+        kind, params.find(kind).options(**options), random_support("dense", 12, 7), 0, 1
+    )
+    made.operands = "bfloat16"
+    return SimpleNamespace(params=made, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("labelled", [False, True], ids=["words", "words and states"])
+@pytest.mark.parametrize("name", DENSE)
+def test_dense_steps_of_every_kind_are_captured(name, labelled, as_on_a_gpu):
+    lm = dense_stand_in(name)
+    assert can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
+    run = labelled_step(lm) if labelled else one_step(lm, 0.0, 0)
+    run()
+    with Questions() as questions:
+        loss = run()
+    assert torch.isfinite(loss)
+    # Without a graph that is being captured, each of two windows asks whether mass was lost.
+    assert questions.asked == ([] if labelled else ["_local_scalar_dense"] * 2)
+
+
+def labelled_step(lm):
+    objective = LabelledObjective(lm)
+    ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
+    states = torch.tensor([[0, 11, 3, -1, 5], [6, 7, 1, 1, 2], [3, 9, 1, 0, 0]])
+    window = Window(ids, torch.tensor([5, 5, 3]), states)
+    carried, key = objective.begin(3), randomness.key(1, 0)
+
+    def run():
+        loss, after = objective.loss(window, carried, key)
+        loss.backward()
+        return objective.loss(window, after, key)[0]
+
+    return run
+
+
+@pytest.mark.parametrize("operands", ["float32", "bfloat16"])
+def test_fewer_digits_only_where_vectors_are_rounded(operands):
+    lm = stand_in("neural", "dense", operands)
+    for objective in (HMMObjective(lm, TrainingSettings(state_dropout=0.0)), LabelledObjective(lm)):
+        before = torch.backends.cuda.matmul.allow_tf32
+        with objective.precision():
+            assert torch.backends.cuda.matmul.allow_tf32 == (before or operands == "bfloat16")
+        assert torch.backends.cuda.matmul.allow_tf32 == before

@@ -77,7 +77,7 @@ class HMMObjective:
         return -log_prob.sum() / window.lengths.sum(), Carried.after(carry, hmm, kept).fields()
 
     def precision(self) -> AbstractContextManager[None]:
-        return nullcontext()
+        return precision_of(self.lm)
 
     def _draw_mask(self, key: Tensor) -> Tensor | None:
         """The states that survive dropout in a step; the same on every device."""
@@ -119,7 +119,7 @@ class LabelledObjective:
         }
 
     def precision(self) -> AbstractContextManager[None]:
-        return nullcontext()
+        return precision_of(self.lm)
 
 
 class NeuralObjective:
@@ -142,12 +142,26 @@ class NeuralObjective:
         loss = (each * inside.flatten()).sum() / inside.sum()
         return loss, {**state, "last": ids[:, -1]}
 
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """TensorFloat-32 on a GPU: the softmax is normalised whatever the logits' precision."""
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = True
-        try:
-            yield
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
+    def precision(self) -> AbstractContextManager[None]:
+        """The softmax is normalised whatever the logits' precision."""
+        return tensor_float_32()
+
+
+def precision_of(lm: HMMLM) -> AbstractContextManager[None]:
+    """Products in TensorFloat-32 where the vectors that make logits are rounded to bfloat16.
+
+    TensorFloat-32 holds bfloat16 numbers as they are, so logits and normalisers are the same as
+    with float32, and only the networks before the rounding, and gradients, lose digits.
+    """
+    return tensor_float_32() if lm.params.operands == "bfloat16" else nullcontext()
+
+
+@contextmanager
+def tensor_float_32() -> Iterator[None]:
+    """On a GPU, products of float32 numbers that keep ten bits of each."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
