@@ -139,7 +139,7 @@ def main():
         blocked_emission(alive, width)
     for states in (500, 512, 16384):
         dense_chain(states)
-    for width in (64, 256, 512):
+    for width in (64, 256, 512, 1600):
         residual(width)
     rounding_triton.to_bfloat16_values(torch.zeros(10))
     for size in (32, 1024):

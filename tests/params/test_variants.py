@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from bighmm import params
 from bighmm.params.neural import VARIANTS, NeuralOptions
 from bighmm.support import Blocked, Dense
+from bighmm.transformer import BackboneConfig
 from models import random_support
 
 STATES, VOCABULARY, WIDTH, END = 12, 7, 4, 0
@@ -121,12 +123,17 @@ def test_size_too_small():
         params.build("ablation-b", options_of("ablation-b", size=10_000), Dense(8, 32_000), END)
 
 
+BACKBONE = json.dumps(dataclasses.asdict(BackboneConfig.of(64, 1, 2)))
+
+
 @pytest.mark.parametrize(
     "changes, sentence",
     [
         ({"layers": -1}, "layers not below 0"),
         ({"network": "transformer", "layers": 0}, "at least one layer"),
         ({"network": "transformer", "width": 6, "heads": 4}, "multiple of its heads"),
+        ({"network": "transformer", "backbone": "{}"}, "does not give its sizes"),
+        ({"network": "transformer", "backbone": BACKBONE}, "64 wide and embeddings are"),
     ],
 )
 def test_wrong_options(changes, sentence):

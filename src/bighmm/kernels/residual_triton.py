@@ -10,7 +10,8 @@ from torch import Tensor
 from bighmm.kernels.rounding_triton import to_bfloat16_value
 
 ROWS = 16  # per program
-AT_ONCE = 16
+AT_ONCE = 16  # of these, fewer where they are so wide that registers would not hold them
+WIDEST = 512  # that are done so many at once
 
 
 def add_relu(product: Tensor, bias: Tensor) -> Tensor:
@@ -94,7 +95,9 @@ def _summed_rows(rows: int) -> int:
 
 
 def _shape(width: int, rows: int) -> dict[str, int]:
-    return {"WIDTH": triton.next_power_of_2(width), "ROWS": rows, "AT_ONCE": AT_ONCE}
+    padded = triton.next_power_of_2(width)
+    at_once = max(1, min(AT_ONCE, AT_ONCE * WIDEST // padded))
+    return {"WIDTH": padded, "ROWS": rows, "AT_ONCE": at_once}
 
 
 @triton.jit
