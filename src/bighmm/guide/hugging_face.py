@@ -79,7 +79,8 @@ def generate(
     prompts: token ids that the language model reads first, at least one each.
     prefixes: token ids that stand between the prompt and the text, which the HMM reads too.
     batch: texts generated together, at most; fewer where the tables of their rules are large.
-    how: what `model.generate` takes; without `num_beams` and `do_sample` texts are sampled.
+    how: what `model.generate` takes; without `num_beams` and `do_sample` texts are sampled. Other
+        logits processors come before the guide's.
     progress: called with the number of prompts done.
 
     A beam search may have fewer than n texts to give. Raises ValueError with the reason if a rule
@@ -97,7 +98,7 @@ def generate(
             items = group[first : first + max(1, batch // n)]
             guide = Guide(hmm, [rules[i] for i in items], length, [before[i] for i in items])
             contexts = [[*prompts[i], *before[i]] for i in items]
-            found += _texts(model, guide, contexts, [rules[i] for i in items], n, how)
+            found += _texts(model, guide, contexts, [rules[i] for i in items], n, dict(how))
             done += len(items)
             if progress is not None:
                 progress(done)
@@ -113,6 +114,7 @@ def _texts(
     how: dict[str, Any],
 ) -> list[list[GuidedText]]:
     ids, mask = left_padded(contexts, guide.end, model.device)
+    processors = [*how.pop("logits_processor", ()), GuidedLogits(guide, ids.shape[1])]
     drawn = model.generate(
         input_ids=ids,
         attention_mask=mask,
@@ -120,7 +122,7 @@ def _texts(
         num_return_sequences=n,
         eos_token_id=guide.end,
         pad_token_id=guide.end,
-        logits_processor=LogitsProcessorList([GuidedLogits(guide, ids.shape[1])]),
+        logits_processor=LogitsProcessorList(processors),
         **how,
     )
     texts = drawn[:, ids.shape[1] :].tolist()

@@ -1,0 +1,246 @@
+"""A language model guided by an HMM on 200 sets of keywords, beside the same model on its own.
+
+    bighmm distill-lm LM --out runs/guide …
+    python benchmarks/guide.py runs/guide LM
+
+For every set of two to five words the language model is asked, by its chat template, for one
+sentence with them, and has 32 tokens, the end mark included. Written down are, for guided texts
+(sampling and beam search), the model's texts as they come, and the first of `--tries` of its texts
+that happens to have all words (rejection sampling): how many of the sets are met, the model's own
+perplexity of the texts that meet them, after the same prompt and after one without the words, and
+the time per token. Whether a text has the words is seen by a search for whole words in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from bighmm.cli.common import find_device, open_hmm
+from bighmm.distill.language_model import LanguageModel
+from bighmm.distill.sampling import SampleSettings, sample_batch
+from bighmm.guide.hugging_face import continuation_log_probs
+from bighmm.guide.texts import GuideSettings, write
+from bighmm.lm import HMMLM
+from record import save, surroundings
+
+THEMES = {
+    "kitchen": "bread butter cook cup dinner fire fish garlic knife oven plate pot salt soup",
+    "farm": "apple barn chicken corn cow farmer fence field grass hay horse milk rain sheep",
+    "city": "bridge bus car crowd driver lamp market night office road street taxi tower train",
+    "school": "answer bell book child class desk friend lesson letter paper pen story student",
+    "sea": "beach boat bird captain coast island moon rope sail sand ship storm sun water wave",
+    "music": "band concert dance drum guitar hall listen melody piano play quiet singer song",
+    "forest": "bear bird branch deer forest fox leaf mountain path river rock snow stone tree",
+    "home": "bed chair clock dog door family floor garden house key kitchen mother room sleep",
+}
+NEUTRAL = "Write one short sentence."
+
+
+@dataclass(frozen=True)
+class Arguments:
+    hmm: Annotated[Path, tyro.conf.Positional]
+    language_model: Annotated[str, tyro.conf.Positional]
+    sets: int = 200
+    length: int = 32
+    tries: int = 64
+    """Texts of the unguided model for each set."""
+    beams: int = 8
+    batch: int = 50
+    seed: int = 1
+    device: str = "auto"
+    show: int = 5
+    """Texts of each kind to print."""
+    out: str = "guide/smollm2.json"
+    """Where under results/ to save the figures."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one way of writing has made: for each set a text that has its words, or none."""
+
+    texts: list[str | None]
+    ids: list[list[int] | None]
+    seconds_per_token: float | None
+
+
+def main(arguments: Arguments) -> None:
+    device = find_device(arguments.device)
+    lm = open_hmm(arguments.hmm, "probabilities of rules").to(device)
+    language_model = LanguageModel(arguments.language_model, device)
+    sets = keyword_sets(arguments.sets, arguments.seed)
+    prompts = [f"Write one short sentence with the words {', '.join(words)}." for words in sets]
+    found: dict[str, Any] = {}
+    shown: dict[str, list[str | None]] = {}
+    for name, kind in _kinds(arguments, language_model, lm, sets, prompts).items():
+        found[name] = {
+            **_fluency(language_model, kind, prompts),
+            "seconds_per_token": kind.seconds_per_token,
+        }
+        shown[name] = kind.texts[: arguments.show]
+        print(name, found[name])
+    unguided = _one_try(arguments, language_model, sets, prompts)
+    found["as they come"] = unguided
+    print("as they come", unguided)
+    for name, texts in shown.items():
+        for words, text in zip(sets, texts, strict=False):
+            print(f"{name}\t{' '.join(words)}\t{text}")
+    measured = {
+        "operation": "guiding a language model",
+        **{key: value for key, value in asdict(arguments).items() if key not in ("hmm", "out")},
+        "language_model": Path(language_model.place.name).name,
+        "states": lm.hmm().num_states,
+        "words": lm.tokenizer.size,
+        "kinds": found,
+        "texts": shown,
+        **surroundings(),
+    }
+    print(f"saved to {save(arguments.out, measured)}")
+    if found["guided, sampled"]["met"] < len(sets) or found["guided, beams"]["met"] < len(sets):
+        sys.exit("a guided text lacks a word")
+
+
+def keyword_sets(count: int, seed: int) -> list[list[str]]:
+    """Two to five words of one theme each, in turn."""
+    chance = random.Random(seed)
+    themes = [words.split() for words in THEMES.values()]
+    return [chance.sample(chance.choice(themes), 2 + i % 4) for i in range(count)]
+
+
+def _kinds(
+    arguments: Arguments,
+    language_model: LanguageModel,
+    lm: HMMLM,
+    sets: list[list[str]],
+    prompts: list[str],
+) -> dict[str, Kind]:
+    rules = [lm.rule(must=words) for words in sets]
+    result = {}
+    for name, beams in (("guided, sampled", 0), ("guided, beams", arguments.beams)):
+        settings = GuideSettings(
+            length=arguments.length,
+            beams=beams,
+            batch=arguments.batch * max(1, beams),
+            seed=arguments.seed,
+        )
+        began = _now(language_model)
+        written = write(language_model, lm, rules, settings, prompts=prompts, chat=True)
+        seconds = _now(language_model) - began
+        texts = [one[0].text for one in written]
+        steps = sum(one[0].tokens for one in written)
+        kept: list[str | None] = [
+            text if has(words, text) else None for words, text in zip(sets, texts, strict=True)
+        ]
+        ids = [
+            None if text is None else one[0].ids for text, one in zip(kept, written, strict=True)
+        ]
+        result[name] = Kind(kept, ids, seconds / steps)
+    result["rejection"] = _rejection(arguments, language_model, sets, prompts)
+    return result
+
+
+def _rejection(
+    arguments: Arguments,
+    language_model: LanguageModel,
+    sets: list[list[str]],
+    prompts: list[str],
+) -> Kind:
+    """The first of so many texts that has the words."""
+    texts: list[str | None] = []
+    ids: list[list[int] | None] = []
+    tokens, began = 0, _now(language_model)
+    for number, (words, prompt) in enumerate(zip(sets, prompts, strict=True)):
+        drawn = _draw(language_model, [prompt] * arguments.tries, arguments, number)
+        tokens += sum(map(len, drawn))
+        fitting = (row for row in drawn if has(words, language_model.tokenizer.decode(row)))
+        row = next(fitting, None)
+        ids.append(row)
+        texts.append(None if row is None else language_model.tokenizer.decode(row))
+    return Kind(texts, ids, (_now(language_model) - began) / tokens)
+
+
+def _one_try(
+    arguments: Arguments,
+    language_model: LanguageModel,
+    sets: list[list[str]],
+    prompts: list[str],
+) -> dict[str, Any]:
+    """The model's first text for each set, whether or not it has the words."""
+    drawn: list[list[int]] = []
+    began = _now(language_model)
+    for first in range(0, len(prompts), arguments.batch):
+        part = prompts[first : first + arguments.batch]
+        drawn += _draw(language_model, part, arguments, -1 - first)
+    seconds = _now(language_model) - began
+    texts = [language_model.tokenizer.decode(row) for row in drawn]
+    whole = Kind(list(texts), list(drawn), seconds / sum(len(row) + 1 for row in drawn))
+    met = sum(has(words, text) for words, text in zip(sets, texts, strict=True))
+    return {
+        **_fluency(language_model, whole, prompts),
+        "met": met,
+        "seconds_per_token": whole.seconds_per_token,
+    }
+
+
+def _draw(
+    language_model: LanguageModel, prompts: list[str], arguments: Arguments, number: int
+) -> list[list[int]]:
+    """A text for each prompt, without its end mark; one that does not end is cut off."""
+    ids = [language_model.prompt(prompt, chat=True) for prompt in prompts]
+    settings = SampleSettings(length=arguments.length)
+    shard = sample_batch(language_model, ids, settings, seed=arguments.seed * 100_003 + number)
+    bounds = shard["bounds"].tolist()
+    rows = [shard["tokens"][a:b].tolist() for a, b in itertools.pairwise(bounds)]
+    end = language_model.tokenizer.end
+    return [row[:-1] if row[-1] == end else row for row in rows]
+
+
+def _fluency(language_model: LanguageModel, kind: Kind, prompts: list[str]) -> dict[str, Any]:
+    """Perplexity of the texts that are there, with their end marks."""
+    end = language_model.tokenizer.end
+    places = [i for i, ids in enumerate(kind.ids) if ids is not None]
+    texts = [[*(kind.ids[i] or []), end] for i in places]
+    given = [language_model.prompt(prompts[i], chat=True) for i in places]
+    neutral = [language_model.prompt(NEUTRAL, chat=True)] * len(places)
+    return {
+        "met": len(places),
+        "tokens": sum(map(len, texts)),
+        "perplexity": _perplexity(language_model, given, texts),
+        "perplexity_without_words_in_prompt": _perplexity(language_model, neutral, texts),
+        "mean_length": statistics.mean(map(len, texts)) if texts else None,
+    }
+
+
+def _perplexity(
+    language_model: LanguageModel, contexts: Sequence[list[int]], texts: Sequence[list[int]]
+) -> float | None:
+    if not texts:
+        return None
+    total = sum(continuation_log_probs(language_model.model, contexts, texts))
+    return math.exp(-total / sum(map(len, texts)))
+
+
+def has(words: Sequence[str], text: str) -> bool:
+    return all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in words)
+
+
+def _now(language_model: LanguageModel) -> float:
+    if language_model.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))

@@ -1,0 +1,93 @@
+"""`bighmm guide`: texts of a language model that satisfy a rule, guided by an HMM."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import tyro
+
+from bighmm.cli.common import AsJson, ModelPath, find_device, open_hmm, parse, print_json
+from bighmm.cli.rules import NO_RULE, RuleFlags
+
+
+@dataclass(frozen=True)
+class GuideArguments:
+    """Text of a language model under a rule, which is about what stands after the prefix."""
+
+    model: ModelPath
+    language_model: Annotated[
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(
+            metavar="LM",
+            help="The model that the HMM was distilled from: a Hugging Face model's folder or "
+            "name, or a .gguf file.",
+        ),
+    ]
+    rule: RuleFlags = NO_RULE
+    prompt: Annotated[
+        str | None, tyro.conf.arg(help="What the language model reads first; no part of the text.")
+    ] = None
+    chat: Annotated[
+        bool, tyro.conf.arg(help="Put the prompt through the model's chat template.")
+    ] = False
+    prefix: Annotated[str, tyro.conf.arg(help="What every text begins with.")] = ""
+    suffix: Annotated[str, tyro.conf.arg(help="What every text ends with.")] = ""
+    n: Annotated[int, tyro.conf.arg(help="How many texts.")] = 3
+    length: Annotated[
+        int, tyro.conf.arg(help="Tokens after the prefix at most, the end mark included.")
+    ] = 32
+    beams: Annotated[
+        int, tyro.conf.arg(help="Search for likely texts with so many beams; 0 samples instead.")
+    ] = 0
+    temperature: Annotated[float, tyro.conf.arg(help="Below 1 sharper, above 1 flatter.")] = 1.0
+    top_p: Annotated[
+        float, tyro.conf.arg(help="Sample among the likeliest tokens of this probability in all.")
+    ] = 1.0
+    seed: Annotated[int, tyro.conf.arg(help="The same seed, the same texts.")] = 1
+    device: Annotated[str, tyro.conf.arg(help="cpu, cuda, or auto: a GPU if there is one.")] = (
+        "auto"
+    )
+    as_json: AsJson = False
+
+
+def guide_command(argv: list[str]) -> None:
+    arguments = parse(GuideArguments, argv, "guide")
+    if not arguments.rule.given:
+        raise ValueError("there is no rule to guide by; give --must, --not, --regex or another")
+    try:
+        from bighmm.guide.texts import GuideSettings, write
+    except ImportError as error:
+        raise ValueError(
+            f'guiding a language model needs the package {error.name}: install "bighmm[teachers]"'
+        ) from None
+    from bighmm.distill.language_model import LanguageModel
+
+    settings = GuideSettings(
+        length=arguments.length,
+        n=arguments.n,
+        beams=arguments.beams,
+        temperature=arguments.temperature,
+        top_p=arguments.top_p,
+        seed=arguments.seed,
+    )
+    device = find_device(arguments.device)
+    lm = open_hmm(arguments.model, "probabilities of rules").to(device)
+    rule = arguments.rule.of(lm)
+    (texts,) = write(
+        LanguageModel(arguments.language_model, device),
+        lm,
+        [rule],
+        settings,
+        prompts=() if arguments.prompt is None else (arguments.prompt,),
+        chat=arguments.chat,
+        prefix=arguments.prefix,
+        suffix=arguments.suffix,
+    )
+    if arguments.as_json:
+        print_json({"rule": str(rule), "texts": [asdict(text) for text in texts]})
+        return
+    for text in texts:
+        print(f"{math.exp(-text.log_prob / text.tokens):.1f}\t{text.text}")

@@ -1,0 +1,128 @@
+"""Texts of a language model that satisfy rules about words, guided by an HMM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+import torch
+
+from bighmm import constraints as c
+from bighmm.constraints import Rule
+from bighmm.constraints.words import spellings
+from bighmm.distill.language_model import LanguageModel, prompts_of
+from bighmm.guide import hugging_face
+from bighmm.lm import HMMLM
+
+
+@dataclass(frozen=True)
+class GuideSettings:
+    length: int = 32  # tokens of a text at most: what is generated, the suffix, and the end mark
+    n: int = 1
+    beams: int = 0  # a search for likely texts with so many beams; with 0 they are sampled
+    temperature: float = 1.0
+    top_p: float = 1.0
+    batch: int = 64
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.length, self.n, self.batch) < 1 or self.beams < 0:
+            raise ValueError(
+                "length, n and batch must be at least 1 and beams at least 0, not "
+                f"{self.length}, {self.n}, {self.batch} and {self.beams}"
+            )
+        if self.beams and self.n > self.beams:
+            raise ValueError(f"{self.beams} beams cannot give {self.n} texts; use more beams")
+        if not (self.temperature > 0 and 0 < self.top_p <= 1):
+            raise ValueError(
+                "temperature must be above 0 and top_p above 0 and at most 1, not "
+                f"{self.temperature} and {self.top_p}"
+            )
+
+
+@dataclass(frozen=True)
+class Written:
+    text: str  # with the prefix and the suffix, without the prompt
+    ids: list[int]  # generated: without the prefix and the end mark
+    log_prob: float  # the language model's, of these and the end mark
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens, with the end mark."""
+        return len(self.ids) + 1
+
+
+def check_vocabulary(language_model: LanguageModel, lm: HMMLM) -> None:
+    """ValueError if ids do not mean the same to both."""
+    ours, theirs = lm.tokenizer, language_model.tokenizer
+    same = ours.size == theirs.size and ours.end == theirs.end
+    if not same or any(ours.token(i) != theirs.token(i) for i in range(ours.size)):
+        raise ValueError(
+            f"the HMM has another vocabulary than the language model {language_model.place.name}; "
+            "it must be trained on that model's tokens, as `bighmm distill-lm` does"
+        )
+
+
+def write(
+    language_model: LanguageModel,
+    lm: HMMLM,
+    rules: Sequence[Rule],
+    settings: GuideSettings | None = None,
+    *,
+    prompts: Sequence[str] = (),
+    chat: bool = False,
+    prefix: str = "",
+    suffix: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> list[list[Written]]:
+    """n texts for every rule, which satisfy it: exactly so many, or fewer after a beam search.
+
+    prompts: what the language model alone reads first, one for all rules or one for each, with
+        `chat` as a user's turn; without one a text follows the beginning mark.
+    prefix, suffix: what the text begins and ends with. Rules are about what is between them.
+    progress: called with the number of rules done.
+
+    Raises ValueError with the reason if a rule cannot hold, before anything is written.
+    """
+    settings = settings or GuideSettings()
+    check_vocabulary(language_model, lm)
+    before = lm.encode(prefix)
+    whole = [_followed_by(rule, suffix, lm) for rule in rules]
+    given = prompts_of(language_model, prompts, chat)
+    if len(given) not in (1, len(rules)):
+        raise ValueError(
+            f"{len(given)} prompts were given for {len(rules)} rules; give one of each"
+        )
+    torch.manual_seed(settings.seed)
+    found = hugging_face.generate(
+        language_model.model,
+        lm.hmm(),
+        given * (len(rules) // len(given)),
+        whole,
+        settings.length,
+        prefixes=[before] * len(rules),
+        n=settings.n,
+        batch=max(1, settings.batch // max(1, settings.beams)),
+        progress=progress,
+        num_beams=max(1, settings.beams),
+        do_sample=settings.beams == 0,
+        temperature=settings.temperature if settings.beams == 0 else None,
+        top_p=settings.top_p if settings.beams == 0 else None,
+        top_k=0 if settings.beams == 0 else None,
+        logits_processor=[lambda ids, scores: language_model.log_probs(scores)],
+    )
+    return [
+        [Written(lm.decode([*before, *t.ids]), t.ids, t.log_prob) for t in texts] for texts in found
+    ]
+
+
+def _followed_by(rule: Rule, suffix: str, lm: HMMLM) -> Rule:
+    """The rule, and then the suffix in any of its spellings."""
+    if not suffix:
+        return rule
+    ways = [
+        c.starts_with(ids) & c.length(len(ids), len(ids)) for ids in spellings(lm.tokenizer, suffix)
+    ]
+    return (rule + reduce(or_, ways)).called(f"{rule} followed by {suffix!r}")

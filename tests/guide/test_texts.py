@@ -1,0 +1,149 @@
+"""Texts under rules about words, from a tiny language model and an HMM with its tokens."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from bighmm.lm import HMMLM
+from bighmm.params import find
+from bighmm.support import Dense
+from bighmm.text import Words
+from distill.tiny_lm import WORDS, save_language_model
+
+pytest.importorskip("transformers")
+from bighmm.cli.main import main
+from bighmm.distill.language_model import LanguageModel
+from bighmm.guide.texts import GuideSettings, write
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_language_model(tmp_path_factory.mktemp("lm"))
+
+
+@pytest.fixture(scope="module")
+def language_model(folder):
+    return LanguageModel(str(folder), torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def lm(language_model):
+    tokenizer = language_model.tokenizer
+    options = find("ablation-b").options(width=8)
+    return HMMLM("ablation-b", options, Dense(12, tokenizer.size), tokenizer, seed=1)
+
+
+@pytest.fixture(scope="module")
+def saved(lm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hmm")
+    lm.save_pretrained(folder)
+    return folder
+
+
+def run(argv, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in argv])
+    return stopped.value.code, capsys.readouterr().err
+
+
+def test_rules_about_words(language_model, lm):
+    rules = [lm.rule(must=["cat", "red"]), lm.rule(must_not=["the"], words=(2, 5))]
+    found = write(language_model, lm, rules, GuideSettings(length=8, n=5))
+    for text in found[0]:
+        assert {"cat", "red"} <= set(text.text.split())
+    for text in found[1]:
+        assert "the" not in text.text.split()
+        assert 2 <= len(text.ids) <= 5
+        assert text.log_prob < 0
+    assert set(" ".join(t.text for texts in found for t in texts).split()) <= set(WORDS)
+
+
+@pytest.mark.parametrize("beams", [0, 4])
+def test_prompt_prefix_and_suffix(language_model, lm, beams):
+    rule = lm.rule(must=["dog"])
+    settings = GuideSettings(length=10, beams=beams, n=2)
+    (texts,) = write(
+        language_model,
+        lm,
+        [rule],
+        settings,
+        prompts=["the mat"],
+        prefix="a big",
+        suffix="on the mat",
+    )
+    for text in texts:
+        words = text.text.split()
+        assert words[:2] == ["a", "big"]
+        assert words[-3:] == ["on", "the", "mat"]
+        assert "dog" in words[2:-3]
+
+
+def test_the_same_seed_the_same_texts(language_model, lm):
+    def drawn(seed):
+        settings = GuideSettings(length=8, n=4, seed=seed)
+        (texts,) = write(language_model, lm, [lm.rule(must=["dog"])], settings)
+        return [text.ids for text in texts]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_a_prompt_for_each_rule(language_model, lm):
+    rules = [lm.rule(must=["cat"]), lm.rule(must=["dog"])]
+    found = write(language_model, lm, rules, prompts=["the", "a big"], chat=True)
+    assert ["cat" in found[0][0].text, "dog" in found[1][0].text] == [True, True]
+    with pytest.raises(ValueError, match="3 prompts were given for 2 rules"):
+        write(language_model, lm, rules, prompts=["the", "a", "red"])
+
+
+def test_another_vocabulary(language_model):
+    words = Words.build(["the cat sat"])
+    other = HMMLM("scalar", find("scalar").options(), Dense(3, words.size), words)
+    with pytest.raises(ValueError, match="another vocabulary than the language model"):
+        write(language_model, other, [other.rule(must=["cat"])])
+
+
+@pytest.mark.parametrize(
+    "asked", [{"n": 0}, {"length": 0}, {"temperature": 0.0}, {"top_p": 0.0}, {"beams": 2, "n": 3}]
+)
+def test_settings_that_make_no_sense(asked):
+    with pytest.raises(ValueError, match=r"must be|cannot give"):
+        GuideSettings(**asked)
+
+
+class TestTheCommand:
+    def test_texts(self, saved, folder, capsys):
+        main(["guide", str(saved), str(folder), "--must", "cat", "--n", "2", "--length", "8"])
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 2
+        assert all("cat" in line.split() for line in lines)
+
+    def test_json(self, saved, folder, capsys):
+        flags = ["--must", "red", "--ends", ".", "--beams", "3", "--n", "1", "--json"]
+        main(["guide", str(saved), str(folder), *flags])
+        (text,) = json.loads(capsys.readouterr().out)["texts"]
+        assert text["text"].endswith(".")
+        assert "red" in text["text"].split()
+        assert math.isfinite(text["log_prob"])
+
+    @pytest.mark.parametrize(
+        ("flags", "said"),
+        [
+            ([], "there is no rule to guide by"),
+            (["--must", "zebra"], "'zebra' of a rule is not in the model's vocabulary"),
+            (["--must", "cat", "--not", "cat"], "no sequence of tokens can satisfy"),
+            (["--words", "9..12", "--length", "8"], "needs at least 9 words"),
+            (["--must", "cat", "--beams", "2"], "cannot give 3 texts"),
+        ],
+    )
+    def test_bad_requests(self, saved, folder, capsys, flags, said):
+        code, message = run(["guide", saved, folder, *flags], capsys)
+        assert code == 2
+        assert said in message
+        assert len(message.splitlines()) == 1
+
+    def test_no_such_language_model(self, saved, tmp_path, capsys):
+        code, message = run(["guide", saved, tmp_path / "none", "--must", "cat"], capsys)
+        assert code == 2
+        assert "there is no language model" in message
