@@ -8,6 +8,7 @@ the teacher has no piece for that character (line breaks, often), of the last on
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from bighmm.distill.teachers import Pieces, Reading, Teacher, read
 from bighmm.text import Tokenizer
 
 Pool = Literal["last", "mean"]
+SPACE = "\u2581"  # as SentencePiece writes it in the names of tokens
 
 
 def embed(
@@ -27,7 +29,7 @@ def embed(
     reading: Reading,
     pool: Pool = "last",
 ) -> Tensor:
-    """Vectors (N, H) float32 of the tokens `ids` (N,) of a corpus, on the CPU.
+    """Vectors (N, H) float32 of the tokens `ids` (N,) of a corpus, on the teacher's device.
 
     pool: of several pieces of the teacher that stand for one token, the last, or their mean.
     """
@@ -72,11 +74,11 @@ def pooled(
     # The first piece that ends after the token's beginning; ends never fall, as starts do not.
     first = np.searchsorted(np.maximum.accumulate(pieces.ends), starts, side="right")
     first = np.minimum(first, last)
-    total = torch.zeros(len(starts), vectors.shape[1])
+    total = vectors.new_zeros(len(starts), vectors.shape[1])
     for further in range(int((last - first).max(initial=0)) + 1):
         here = np.flatnonzero(first + further <= last)
         total[torch.from_numpy(here)] += vectors[torch.from_numpy(first[here] + further)]
-    return total / torch.from_numpy(last - first + 1).unsqueeze(1)
+    return total / torch.from_numpy(last - first + 1).unsqueeze(1).to(total)
 
 
 def _text_of_words(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarray, np.ndarray]:
@@ -94,6 +96,27 @@ def _text_of_words(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarra
 
 
 def _pieces(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """What each id adds to the text."""
+    name = functools.cache(tokenizer.token)
+    pieces: list[str] = []
+    first = 0
+    while first < len(ids):
+        last = first
+        while last < len(ids) and ids[last] != tokenizer.end:
+            last += 1
+        line = ids[first:last]
+        # Mostly a token's name is its text, which one look at the whole line can show.
+        named = [name(id).replace(SPACE, " ") for id in line]
+        named[:1] = [piece.removeprefix(" ") for piece in named[:1]]
+        same = "".join(named) == tokenizer.decode(line)
+        pieces += named if same else _pieces_of_line(tokenizer, line)
+        if last < len(ids):
+            pieces.append("\n")
+        first = last + 1
+    return pieces
+
+
+def _pieces_of_line(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     """What each id adds to the text, seen from the ids before it.
 
     Decoding from the beginning for every id would take the square of the length; the text that an
@@ -101,11 +124,7 @@ def _pieces(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     """
     pieces: list[str] = []
     known = done = 0  # ids[known:done] is what the next addition is seen next to
-    for i, id in enumerate(ids):
-        if id == tokenizer.end:
-            pieces.append("\n")
-            known = done = i + 1
-            continue
+    for i in range(len(ids)):
         before = tokenizer.decode(ids[known:done])
         after = tokenizer.decode(ids[known : i + 1])
         # A character whose bytes are not all there; there are never more than a few.

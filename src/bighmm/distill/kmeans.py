@@ -20,11 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.kernels import at_once
+
 Points = np.ndarray | Tensor  # (N, D), possibly a memory-mapped file
 Progress = Callable[[int, int], None]
 
 CELLS = 1 << 26  # distances, or numbers of points, that are in memory at once
-KEPT = 1 << 27  # numbers of points that are read once and for all
+KEPT = 1 << 27  # numbers of points that are read once and for all; more on a GPU
 SWEEPS = 1024  # over the sample, about, to draw the first centres
 SPARES = 1024  # points far from their centres that are remembered for empty clusters
 SAME = 1e-6  # squared distance, relative to the squared norms, that float32 cannot tell from 0
@@ -67,7 +69,7 @@ def kmeans(
     if count < clusters:
         raise ValueError(f"{count} points cannot make {clusters} clusters; more points are needed")
     read = _Reader(points, np.arange(count) if rows is None else rows, torch.device(device))
-    if count * points.shape[1] <= KEPT:
+    if count * points.shape[1] <= at_once(KEPT, read.device):
         every = np.arange(count)
         read = _Reader(read(every), every, read.device)
     centres = _first_centres(read, clusters, torch.Generator().manual_seed(seed))

@@ -218,7 +218,7 @@ class _Job:
             done = int(np.searchsorted(ends, rows, side="right")) - 1  # whole pieces
             file.truncate(int(ends[done]) * row)
             for i in self.plan.clustered[done:]:
-                file.write(self._vectors(*self.plan.bounds[i]).numpy().tobytes())
+                file.write(self._vectors(*self.plan.bounds[i]).cpu().numpy().tobytes())
                 file.flush()
                 done += 1
                 self._say("embedding", int(ends[done]), total)

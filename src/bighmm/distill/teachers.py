@@ -72,7 +72,7 @@ class Reading:
 
 
 def read(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
-    """Vectors (N, H) float32 of ids (N,), read window by window; on the CPU.
+    """Vectors (N, H) float32 of ids (N,), read window by window; on the teacher's device.
 
     A causal teacher knows at least `context` tokens before each, a bidirectional one half as many
     on either side, except near the ends of the text.
@@ -80,7 +80,7 @@ def read(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
     count, window, context = len(ids), min(reading.window, len(ids)), reading.context
     step = reading.window - context
     before = context if teacher.causal else context // 2
-    vectors = torch.empty(count, teacher.width)
+    vectors = torch.empty(count, teacher.width, device=teacher.device)
     if count == 0:
         return vectors
     number = max(1, -(-(count - context) // step))
@@ -92,7 +92,7 @@ def read(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
     at_once = 8 if teacher.device.type == "cpu" else 64
     for group in np.split(np.arange(number), range(at_once, number, at_once)):
         windows = tokens[torch.from_numpy(begins[group])].to(teacher.device)
-        hidden = teacher.hidden(windows).float().cpu()
+        hidden = teacher.hidden(windows).float()
         for i, found in zip(group, hidden, strict=True):
             vectors[firsts[i] : lasts[i]] = found[firsts[i] - begins[i] : lasts[i] - begins[i]]
     if not bool(torch.isfinite(vectors).all()):
