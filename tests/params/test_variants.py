@@ -141,6 +141,15 @@ def test_wrong_options(changes, sentence):
         build("neural", **changes)
 
 
+@pytest.mark.parametrize("width, divisor", [(4, 2), (6, 2), (12, 4), (256, 16)])
+def test_scaled_transition_logits(width, divisor):
+    plain, scaled = (build("chiu-rush", width=width, scaled=scaled) for scaled in (False, True))
+    for operands in ("float32", "bfloat16"):
+        plain.operands = scaled.operands = operands
+        logits = plain().transitions.logits(slice(0, STATES))
+        torch.testing.assert_close(scaled().transitions.logits(slice(0, STATES)), logits / divisor)
+
+
 def test_variants_are_options_with_other_defaults():
     for name, changes in VARIANTS.items():
         options = params.find(name).options()

@@ -77,6 +77,9 @@ class NeuralOptions:
     """Transition logits from embeddings, or one number each."""
     emission: Form = "factored"
     """Emission logits from embeddings, or one number each."""
+    scaled: bool = False
+    """Factored transition logits are divided by about the root of the width, as attention's are;
+    where networks end with a norm they are that large at first, and training may not start."""
     word_bias: bool = True
     """A number per word is added to factored emission logits."""
     init_scale: float = 0.1
@@ -203,6 +206,9 @@ class Neural(Parameterisation):
         if self.options.transition == "direct":
             return Table(kept_transition(self.transition, kept), self.rounds)
         leaving, entering = vectors["leaving"], vectors["entering"]
+        if self.options.scaled:
+            # A power of two leaves rounded numbers what they are.
+            leaving = leaving * 2.0 ** -round(math.log2(self.options.width) / 2)
         wide = self.options.width > WIDEST
         if wide and self.rounds and isinstance(self.support, Dense):
             return Table(leaving @ entering.T, rounded=True)
