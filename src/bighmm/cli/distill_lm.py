@@ -2,7 +2,7 @@
 
 A run has all stages in its folder, and each goes on from what is there:
 
-    distillation.json  what was asked for
+    stages.json        what the finished stages before training were asked for
     samples/           texts of the language model, in shards (`distill.sampling`)
     corpus/            the same as a corpus; the last ones are valid and test
     labels/            states of the training tokens, from the language model's own vectors
@@ -12,6 +12,7 @@ A run has all stages in its folder, and each goes on from what is there:
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -29,7 +30,6 @@ from bighmm.cli.progress import stages_progress
 from bighmm.cli.train import flag_value, parse_recipe, train_run
 from bighmm.corpus import Corpus, open_corpus
 from bighmm.distill.hugging_face import HuggingFaceTeacher, find_model
-from bighmm.distill.labels import open_labels
 from bighmm.distill.language_model import ROLE, LanguageModel
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.sampling import SampleSettings, corpus_of, read_samples, sample_texts
@@ -47,7 +47,7 @@ from bighmm.recipe import (
 )
 
 Texts = tyro.conf.UseAppendAction[tuple[str, ...]]
-REQUEST = "distillation.json"
+STAGES = "stages.json"
 
 
 @dataclass(frozen=True)
@@ -104,39 +104,29 @@ class LabelArguments:
 
 def distill_lm_command(argv: list[str]) -> None:
     recipe, found = _arguments(argv)
-    run, name = found.run.out, found.run.model
-    device = find_device(recipe.training.device)
-    settings = _sample_settings(found.sample, recipe, device)
-    request = _request(name, settings, found.label, recipe)
-    _check(request, settings, found.label, recipe)
-    _begin(run, request)
-    seconds: dict[str, float] = {}
+    distillation = _Distillation(found, recipe)
+    run, seconds = found.run.out, {}
     try:
-        with _timed(seconds, "sampling"):
-            corpus = _sample(name, settings, run, device)
-        with _timed(seconds, "labels"):
-            labelled = _label(name, found.label, recipe, corpus, run, device)
+        for name, stage in (("sampling", distillation.sample), ("labels", distillation.label)):
+            began = time.monotonic()
+            stage()
+            seconds[name] = round(time.monotonic() - began, 2)
     except KeyboardInterrupt:
         print("bighmm: stopped; the same command goes on from here", file=sys.stderr)
         sys.exit(130)
-    recipe = dataclasses.replace(
-        recipe,
-        corpus=CorpusSettings(data=str(corpus.folder)),
-        initial=InitialSettings(labels=str(run / "labels"), labelled_tokens=labelled)
-        if labelled
-        else InitialSettings(),
-    )
-    with _timed(seconds, "training"):
-        trained = train_run(run, recipe, (run / "recipe.json").exists(), "the same command")
+    began = time.monotonic()
+    resuming = (run / "recipe.json").exists()
+    trained = train_run(run, distillation.recipe_for_training(), resuming, "the same command")
+    seconds["training"] = round(time.monotonic() - began, 2)
     samples = read_samples(run / "samples")
     language_model = {
         split: {"perplexity": samples.perplexity(*samples.splits()[split])}
         for split in ("valid", "test")
     }
     result = {
-        "language_model": {"name": name, **language_model},
+        "language_model": {"name": found.run.model, **language_model},
         **trained,
-        "stage_seconds": {stage: round(value, 2) for stage, value in seconds.items()},
+        "stage_seconds": seconds,
     }
     write_json(run / "result.json", result)
     if found.run.as_json:
@@ -178,7 +168,7 @@ def _starting_point(argv: list[str]) -> Recipe:
         model=ModelSettings(states=4096 if on_gpu else 512, support="dense", parameters="one-relu"),
         parameters=find("one-relu").options(init_scale=0.5),
         training=TrainingSettings(
-            epochs=10.0,
+            epochs=10.0 if on_gpu else 4.0,  # little text is soon known by heart
             # Texts that were cut off have no end mark and must not run on into the next.
             batches="documents",
             batch=256 if on_gpu else 32,
@@ -222,115 +212,117 @@ def _prompts(arguments: SampleArguments) -> tuple[str, ...]:
     return (*arguments.prompt, *found)
 
 
-def _request(
-    name: str, settings: SampleSettings, label: LabelArguments, recipe: Recipe
-) -> dict[str, Any]:
-    """All that decides what comes of the run, as JSON has it."""
-    sample = {**dataclasses.asdict(settings), "prompts": list(settings.prompts)}
-    sections = recipe.to_dict()
-    return {
-        "language model": {"name": name, "files": find_model(name, ROLE).hashes()},
-        "sampling": sample,
-        "labels": dataclasses.asdict(label),
-        **{section: sections[section] for section in ("model", "parameters", "training")},
-    }
+class _Distillation:
+    """The stages before training, in a run's folder."""
 
+    def __init__(self, found: Any, recipe: Recipe) -> None:
+        """Raises ValueError for what is seen to be wrong before anything is done."""
+        self.run: Path = found.run.out
+        self.recipe, self.labelling = recipe, found.label
+        self.device = find_device(recipe.training.device)
+        self.settings = _sample_settings(found.sample, recipe, self.device)
+        if self.settings.tokens < recipe.model.states:
+            raise ValueError(
+                f"{self.settings.tokens:,} tokens are too few for {recipe.model.states:,} states; "
+                "sample more with --tokens, or use fewer --states"
+            )
+        if not 0 <= self.labelling.labelled_epochs <= recipe.training.epochs:
+            raise ValueError(
+                f"labelled_epochs must be from 0 to the number of epochs, "
+                f"{recipe.training.epochs}, not {self.labelling.labelled_epochs}"
+            )
+        self.place = find_model(found.run.model, ROLE)
+        begun = (self.run / "samples").is_dir()
+        if not begun and self.run.exists() and (self.run.is_file() or any(self.run.iterdir())):
+            raise ValueError(f"{self.run} already holds other files; choose another --out")
+        self.files = self.place.hashes()
 
-def _check(
-    request: dict[str, Any], settings: SampleSettings, label: LabelArguments, recipe: Recipe
-) -> None:
-    if settings.tokens < recipe.model.states:
-        raise ValueError(
-            f"{settings.tokens:,} tokens are too few for {recipe.model.states:,} states; sample "
-            "more with --tokens, or use fewer --states"
-        )
-    if not 0 <= label.labelled_epochs <= recipe.training.epochs:
-        raise ValueError(
-            f"labelled_epochs must be from 0 to the number of epochs, {recipe.training.epochs}, "
-            f"not {label.labelled_epochs}"
-        )
+    @property
+    def corpus(self) -> Corpus:
+        return open_corpus(self.run / "corpus")
 
+    @property
+    def labelled_tokens(self) -> int:
+        """How many tokens are trained with labels."""
+        return round(self.labelling.labelled_epochs * len(self.corpus.split("train")))
 
-def _begin(run: Path, request: dict[str, Any]) -> None:
-    """Write down what is asked for, or compare it with what was; ValueError if it differs."""
-    path = run / REQUEST
-    if not path.is_file():
-        if run.exists() and (not run.is_dir() or any(run.iterdir())):
-            raise ValueError(f"{run} already holds other files; choose another --out")
-        run.mkdir(parents=True, exist_ok=True)
-        write_json(path, request)
-    known = read_json(path)
-    changed = [
-        f"{section}: {key} ({known.get(section, {}).get(key)}, {value})"
-        for section, fields in request.items()
-        for key, value in fields.items()
-        if known.get(section, {}).get(key) != value
-    ]
-    if changed:
-        raise ValueError(
-            f"the run {run} was started with other settings, {changed[0]}; go on with the same, or "
-            "choose another --out"
-        )
+    def sample(self) -> None:
+        asked = {"files": self.files, **dataclasses.asdict(self.settings)}
+        with self._unless_done("sampling", asked) as wanted:
+            if not wanted:
+                return
+            lm = LanguageModel(self.place.name, self.device)
+            with stages_progress() as progress:
+                samples = sample_texts(
+                    lm,
+                    self.settings,
+                    self.run / "samples",
+                    lambda done, total: progress("sampling", done, total),
+                )
+            corpus_of(samples, lm, self.run / "corpus", asked)
 
+    def label(self) -> None:
+        if self.labelled_tokens == 0:
+            return
+        model, seed = self.recipe.model, self.recipe.training.seed
+        asked = {
+            "files": self.files,
+            "layer": self.labelling.layer,
+            "cluster_tokens": self.labelling.cluster_tokens,
+            "seed": seed,
+            **dataclasses.asdict(model),
+        }
+        with self._unless_done("labels", asked) as wanted:
+            if not wanted:
+                return
+            teacher = HuggingFaceTeacher(
+                self.place, layer=self.labelling.layer, fresh=False, seed=0, device=self.device
+            )
+            window = min(256, teacher.longest or 256)
+            settings = LabelSettings(
+                cluster_tokens=self.labelling.cluster_tokens,
+                label_tokens=None,
+                reading=Reading(window, window // 4),
+                seed=seed,
+            )
+            with stages_progress() as progress:
+                make_labels(
+                    self.corpus,
+                    teacher,
+                    make_support(model, self.corpus, seed),
+                    settings,
+                    out=self.run / "labels",
+                    device=self.device,
+                    progress=progress,
+                )
 
-def _sample(name: str, settings: SampleSettings, run: Path, device: torch.device) -> Corpus:
-    if (run / "corpus").is_dir():
-        return open_corpus(run / "corpus")
-    lm = LanguageModel(name, device)
-    with stages_progress() as progress:
-        samples = sample_texts(
-            lm,
-            settings,
-            run / "samples",
-            lambda done, total: progress("sampling", done, total),
-        )
-    described = {**dataclasses.asdict(settings), "files": lm.place.hashes()}
-    return corpus_of(samples, lm, run / "corpus", described)
+    def recipe_for_training(self) -> Recipe:
+        """With the corpus and the labels that were made."""
+        initial = InitialSettings()
+        if labelled := self.labelled_tokens:
+            initial = InitialSettings(labels=str(self.run / "labels"), labelled_tokens=labelled)
+        corpus = CorpusSettings(data=str(self.run / "corpus"))
+        return dataclasses.replace(self.recipe, corpus=corpus, initial=initial)
 
-
-def _label(
-    name: str,
-    arguments: LabelArguments,
-    recipe: Recipe,
-    corpus: Corpus,
-    run: Path,
-    device: torch.device,
-) -> int:
-    """Make labels where any are wanted; how many tokens are trained with them."""
-    wanted = round(arguments.labelled_epochs * len(corpus.split("train")))
-    if wanted == 0 or (run / "labels").is_dir():
-        if wanted:
-            open_labels(run / "labels", corpus)
-        return wanted
-    teacher = HuggingFaceTeacher(
-        find_model(name, ROLE), layer=arguments.layer, fresh=False, seed=0, device=device
-    )
-    window = min(256, teacher.longest or 256)
-    settings = LabelSettings(
-        cluster_tokens=arguments.cluster_tokens,
-        label_tokens=None,
-        reading=Reading(window, window // 4),
-        seed=recipe.training.seed,
-    )
-    support = make_support(recipe.model, corpus, recipe.training.seed)
-    with stages_progress() as progress:
-        make_labels(
-            corpus,
-            teacher,
-            support,
-            settings,
-            out=run / "labels",
-            device=device,
-            progress=progress,
-        )
-    return wanted
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    seconds[stage] = time.monotonic() - began
+    @contextmanager
+    def _unless_done(self, stage: str, asked: dict[str, Any]) -> Iterator[bool]:
+        """Whether a stage is to be done, which is then noted; ValueError if it was otherwise."""
+        path = self.run / STAGES
+        done = read_json(path) if path.is_file() else {}
+        asked = json.loads(json.dumps(asked))  # with lists for tuples, as it is read again
+        if stage not in done:
+            yield True
+            write_json(path, {**done, stage: asked})
+            return
+        changed = [key for key in asked if done[stage].get(key) != asked[key]]
+        if changed:
+            key = changed[0]
+            raise ValueError(
+                f"the {stage} of the run {self.run} had another {key} "
+                f"({done[stage].get(key)}, {asked[key]}); go on with the same, or choose another "
+                "--out"
+            )
+        yield False
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -172,7 +172,7 @@ def parse_recipe(
         parameters=flag_value(argv, "--parameters") or start.model.parameters,
     )
     options = options_of(chosen)
-    default_options = start.parameters if isinstance(start.parameters, options) else options()
+    default_options = start.parameters if type(start.parameters) is options else options()
     sections = [
         ("corpus", CorpusSettings, field(default=start.corpus)),
         ("model", ModelSettings, field(default=start.model)),

@@ -82,7 +82,8 @@ class LanguageModel:
 
     def log_probs(self, logits: Tensor, temperature: float = 1.0) -> Tensor:
         """log p of the next token (B, columns); that of the end mark is that of all ends."""
-        found = (logits.masked_fill(self._never, -torch.inf) / temperature).log_softmax(1)
+        found = logits.masked_fill(self._never, -torch.inf)
+        found = (found if temperature == 1 else found / temperature).log_softmax(1)
         if len(self._ends) > 1:
             ended = found.index_select(1, self._ends).logsumexp(1)
             found = found.index_fill(1, self._ends, -torch.inf)

@@ -178,7 +178,7 @@ def sample_batch(
             progress(written)
         if bool(ended.all()):
             break
-        if float(ended.float().mean()) > WORTH_REMOVING:
+        if float(ended.float().mean()) > WORTH_REMOVING and hasattr(past, "batch_select_indices"):
             going = torch.nonzero(~ended).squeeze(1)
             past.batch_select_indices(going)
             rows, ended, drawn, mask, positions = (
