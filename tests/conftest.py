@@ -23,6 +23,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("BIGHMM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushing is against a loss of power, which no test stages, and takes most of a small save."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def bighmm(capsys, monkeypatch):
     """bighmm(arguments, stdin) gives the status, standard output and standard error."""

@@ -183,3 +183,25 @@ def test_tensors_need_not_be_contiguous(tmp_path):
     write_tensors(tmp_path / "t", {"turned": table.T, "part": table[:, 1]})
     found = load_file(tmp_path / "t")
     assert torch.equal(found["turned"], table.T) and torch.equal(found["part"], table[:, 1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="asks Linux what a number is")
+def test_flushed_before_it_is_renamed(target, monkeypatch):
+    """Every new file and folder, and then the folder that has them, in this order."""
+    seen = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    )
+    rename = Path.rename
+
+    def renamed(old, new):
+        if new == target:
+            seen.append("in place")
+        return rename(old, new)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    put(target, "new")
+    *inside, done, outside = (Path(name) for name in seen)
+    fresh = inside[-1]
+    assert inside == [fresh / "a.json", fresh] and fresh.suffix == ".tmp"
+    assert str(done) == "in place" and outside == target.parent
