@@ -86,6 +86,14 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
     assert asked["sampling"]["prompts"] == ["the cat", "a dog saw"]
 
 
+def test_settings_are_those_of_the_parameterisation_asked_for():
+    command = ["lm", "--out", "run", "--device", "cpu"]
+    recipe, _ = distill_lm._arguments(command)
+    assert (recipe.model.parameters, recipe.parameters.layers) == ("one-relu", 1)
+    recipe, _ = distill_lm._arguments([*command, "--parameters", "neural"])
+    assert recipe.parameters.layers == 2 and recipe.parameters.init_scale == 0.1
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

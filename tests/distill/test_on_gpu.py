@@ -7,6 +7,7 @@ import torch
 from bighmm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.distill.kmeans import kmeans
 from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.sampling import SampleSettings, sample_batch
 from bighmm.distill.teachers import RandomTeacher, open_teacher
 from bighmm.support import Blocked
 
@@ -49,3 +50,27 @@ def test_teachers(corpus, tmp_path):
     ids = torch.arange(10).unsqueeze(0)
     cpu, gpu = (open_teacher(str(tmp_path), corpus.tokenizer, device=on) for on in (CPU, GPU))
     torch.testing.assert_close(gpu.hidden(ids.to(GPU)).cpu(), cpu.hidden(ids), atol=1e-3, rtol=1e-3)
+
+
+def test_sampled_texts(tiny_lm):
+    """The same from the same seed, and as likely as they are on a CPU."""
+    from bighmm.distill.language_model import LanguageModel
+
+    settings = SampleSettings(length=12)
+    means = []
+    for device in (CPU, GPU):
+        lm = LanguageModel(str(tiny_lm), device)
+        prompts = [lm.prompt(text) for text in ("the cat", "a", "big red dog") * 100]
+        first, again = (sample_batch(lm, prompts, settings, seed=1) for _ in range(2))
+        assert all(torch.equal(first[name], again[name]) for name in first)
+        means.append(float(first["log_probs"].mean()))
+    assert means[0] == pytest.approx(means[1], abs=0.15)
+
+
+def test_a_language_models_hmm(ask, tiny_lm, tmp_path):
+    sample = ("--tokens", 3000, "--length", 12, "--at-once", 40)
+    train = ("--states", 64, "--width", 64, "--epochs", 4, "--batch", 16, "--device", "cuda")
+    found = ask("distill-lm", tiny_lm, "--out", tmp_path / "run", *sample, *train)
+    assert found["device"].startswith("cuda")
+    bound = found["language_model"]["test"]["perplexity"]
+    assert bound < found["test"]["perplexity"] < 17
