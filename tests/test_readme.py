@@ -90,7 +90,9 @@ def test_python_examples(workplace, monkeypatch, capsys):
     assert "[[0, 0, 1, 1, 1]]" in shown[1]
 
 
-@pytest.mark.parametrize("name", ["lm.fill(", "SequenceHMM", "bighmm.interop", "constraints as c"])
+@pytest.mark.parametrize(
+    "name", ["lm.fill(", "SequenceHMM", "bighmm.interop", "constraints as c", "guide.texts"]
+)
 def test_examples_of_other_parts(workplace, name, monkeypatch, capsys):
     (code,) = [block for block in BLOCKS["python"] if name in block]
     run_example(code, workplace[0], monkeypatch)
