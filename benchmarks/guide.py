@@ -1,7 +1,9 @@
 """A language model guided by an HMM on 200 sets of keywords, beside the same model on its own.
 
-    bighmm distill-lm LM --out runs/guide …
     python benchmarks/guide.py runs/guide LM
+
+If there is no run yet, the HMM is first distilled from the language model (`bighmm distill-lm`), on
+texts that it writes for other sets of the same words, which takes some minutes on a GPU.
 
 For every set of two to five words the language model is asked, by its chat template, for one
 sentence with them, and has 32 tokens, the end mark included. Written down are, for guided texts
@@ -29,8 +31,10 @@ import torch
 import tyro
 
 from bighmm.cli.common import find_device, open_hmm
+from bighmm.cli.distill_lm import distill_lm_command
 from bighmm.distill.language_model import LanguageModel
 from bighmm.distill.sampling import SampleSettings, sample_batch
+from bighmm.files import read_json
 from bighmm.guide.hugging_face import continuation_log_probs
 from bighmm.guide.texts import GuideSettings, write
 from bighmm.lm import HMMLM
@@ -61,6 +65,12 @@ class Arguments:
     batch: int = 50
     seed: int = 1
     device: str = "auto"
+    tokens: int = 10_000_000
+    """Tokens to distil from, if there is no HMM yet."""
+    states: int = 4096
+    epochs: float = 10.0
+    at_once: int = 4096
+    """Texts that are sampled together meanwhile."""
     show: int = 5
     """Texts of each kind to print."""
     out: str = "guide/smollm2.json"
@@ -78,10 +88,11 @@ class Kind:
 
 def main(arguments: Arguments) -> None:
     device = find_device(arguments.device)
+    distillation = _distil(arguments)
     lm = open_hmm(arguments.hmm, "probabilities of rules").to(device)
     language_model = LanguageModel(arguments.language_model, device)
     sets = keyword_sets(arguments.sets, arguments.seed)
-    prompts = [f"Write one short sentence with the words {', '.join(words)}." for words in sets]
+    prompts = [_prompt(words) for words in sets]
     found: dict[str, Any] = {}
     shown: dict[str, list[str | None]] = {}
     for name, kind in _kinds(arguments, language_model, lm, sets, prompts).items():
@@ -103,6 +114,7 @@ def main(arguments: Arguments) -> None:
         "language_model": Path(language_model.place.name).name,
         "states": lm.hmm().num_states,
         "words": lm.tokenizer.size,
+        "distillation": distillation,
         "kinds": found,
         "texts": shown,
         **surroundings(),
@@ -110,6 +122,33 @@ def main(arguments: Arguments) -> None:
     print(f"saved to {save(arguments.out, measured)}")
     if found["guided, sampled"]["met"] < len(sets) or found["guided, beams"]["met"] < len(sets):
         sys.exit("a guided text lacks a word")
+
+
+def _distil(arguments: Arguments) -> dict[str, Any]:
+    """Distil the HMM, unless that is done; the figures of it."""
+    finished = arguments.hmm / "result.json"
+    if not finished.is_file():
+        file = arguments.hmm.with_suffix(".prompts.txt")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        asked = map(_prompt, keyword_sets(8 * arguments.sets, arguments.seed + 1))
+        file.write_text("\n".join([*asked, *[NEUTRAL] * arguments.sets]) + "\n", encoding="utf-8")
+        sizes = ("tokens", "states", "epochs", "device", "at_once")
+        flags = [(f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in sizes]
+        distill_lm_command(
+            [
+                *(arguments.language_model, "--out", str(arguments.hmm), "--chat"),
+                *("--prompts", str(file), "--length", str(arguments.length + 16)),
+                *(str(word) for flag in flags for word in flag),
+            ]
+        )
+    made = read_json(finished)
+    names = ("stage_seconds", "valid", "test", "parameters", "steps")
+    theirs = {k: v for k, v in made["language_model"].items() if k != "name"}
+    return {"language_model": theirs, **{name: made[name] for name in names}}
+
+
+def _prompt(words: list[str]) -> str:
+    return f"Write one short sentence with the words {', '.join(words)}."
 
 
 def keyword_sets(count: int, seed: int) -> list[list[str]]:
