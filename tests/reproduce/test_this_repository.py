@@ -92,7 +92,8 @@ def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
         ("smollm2-pretrained", "smollm2-pretrained-lvd", "initial"),
         ("scalar-128", "scalar-4096", "model"),
         ("transfer-random-1e-4", "transfer-random-3e-3", "training"),
-        ("factor-none", "factor-a-pi", "parameters"),
+        ("factor-a", "factor-a-pi", "parameters"),
+        ("ablation-b-512", "factor-a-b", "parameters"),
     ):
         one, two = (recipe.to_dict() for recipe in lee(plain, other))
         assert [section for section in one if one[section] != two[section]] == [field]
