@@ -343,7 +343,11 @@ def _show(result: dict[str, Any]) -> None:
     console.print("Three texts that the HMM wrote:")
     for text in result["samples"]:
         console.print(f"  {text!r}", markup=False)
-    console.print(f"\nTry next:\n  bighmm sample {result['run']} --n 5", markup=False)
+    run, name = result["run"], result["language_model"]["name"]
+    console.print(
+        f"\nTry next:\n  bighmm sample {run} --n 5\n  bighmm guide {run} {name} --must WORD",
+        markup=False,
+    )
 
 
 def _or(value: int | None, otherwise: int) -> int:
