@@ -44,6 +44,10 @@ class Transitions(Protocol):
         """s (R, C) from the states `rows` to the states `columns`."""
         ...
 
+    def log_probs(self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor) -> Tensor:
+        """log p(j | i) (R, C) from the states `rows` to the states `columns`, written `into`."""
+        ...
+
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
         """log p(j | i) (N, K, K) for states i of tokens `before` (N,) and j of `after` (N,)."""
         ...
@@ -86,6 +90,9 @@ class Table:
         if isinstance(columns, slice):  # first what costs nothing
             return _take(self.table[:, columns], rows)
         return _take(self.table, rows).index_select(1, columns)
+
+    def log_probs(self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor) -> Tensor:
+        return torch.sub(self.logits(rows, columns), _take(self.norm, rows)[:, None], out=into)
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
         rows, columns = some_states(support, before), some_states(support, after)
@@ -139,6 +146,11 @@ class Factored:
 
     def logits(self, rows: Tensor | slice, columns: Tensor | slice = EVERY) -> Tensor:
         return _take(self.leaving, rows) @ _take(self.entering, columns).T
+
+    def log_probs(self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor) -> Tensor:
+        minus_norm = -_take(self.norm, rows)[:, None]
+        leaving, entering = _take(self.leaving, rows), _take(self.entering, columns)
+        return torch.addmm(minus_norm, leaving, entering.T, out=into)
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
         leaving = support.gather(self.leaving, before)  # (N, K, H)

@@ -2,8 +2,10 @@
 
 A known word leaves K states alive and a gap leaves all Z, so that between the two lies a K × Z part
 of the matrix. It is made in tiles along its longer side, small enough for a processor's cache, and
-kept where it is used again. Products are in probability space, and sums that are so small that
-mass may have been lost are done again in log space, one by one.
+kept where it is used again. On a CPU its memory is used again for later parts, since to get new
+memory takes almost as long as the products that fill it (docs/log.md). Products are in probability
+space, and sums that are so small that mass may have been lost are done again in log space, one by
+one.
 """
 
 from __future__ import annotations
@@ -18,7 +20,32 @@ from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
 from bighmm.kernels import at_once
 from bighmm.transitions import Transitions
 
-TILE_ELEMENTS = 2**18  # 1 MiB in float32
+TILE_ELEMENTS = 2**20  # 4 MiB in float32
+POOL_ELEMENTS = 2**25  # 128 MiB
+
+
+class _Pool:
+    """Memory of parts that are no longer used, for parts of the same size."""
+
+    def __init__(self) -> None:
+        self.free: list[Tensor] = []
+
+    def take(self, size: int, like: Tensor) -> Tensor:
+        """Space for `size` numbers of the type and on the device of `like`."""
+        if like.device.type == "cpu":  # elsewhere torch itself keeps memory
+            for place, memory in enumerate(self.free):
+                if memory.numel() == size and memory.dtype == like.dtype:
+                    return self.free.pop(place)
+        return like.new_empty(size)
+
+    def give(self, memory: Tensor | None) -> None:
+        if memory is not None and memory.device.type == "cpu" and memory.numel() <= POOL_ELEMENTS:
+            self.free.append(memory)
+            while sum(m.numel() for m in self.free) > POOL_ELEMENTS:
+                self.free.pop(0)
+
+
+POOL = _Pool()
 
 
 class Part:
@@ -37,6 +64,11 @@ class Part:
         elements = at_once(TILE_ELEMENTS, self.minus_norm.device)
         self.tiles = _tiles(self.height, self.width, elements)
         self.kept: list[Tensor] = []
+        self.memory: Tensor | None = None
+        self.pool = POOL
+
+    def __del__(self) -> None:
+        self.pool.give(self.memory)
 
     @property
     def size(self) -> int:
@@ -76,12 +108,17 @@ class Part:
         if self.kept:
             yield from ((*place, probs) for place, probs in zip(self.tiles, self.kept, strict=True))
             return
-        made = []
+        memory = self.pool.take(self.size, self.minus_norm)
+        made, first = [], 0
         for rows, columns in self.tiles:
-            logits = self.transitions.logits(_of(self.before, rows), _of(self.after, columns))
-            made.append((logits + self.minus_norm[rows]).exp_())
-            yield rows, columns, made[-1]
-        self.kept = made
+            shape = rows.stop - rows.start, columns.stop - columns.start
+            tile = memory[first : first + shape[0] * shape[1]].view(shape)
+            first += tile.numel()
+            some = _of(self.before, rows), _of(self.after, columns)
+            self.transitions.log_probs(*some, into=tile).exp_()
+            made.append(tile)
+            yield rows, columns, tile
+        self.kept, self.memory = made, memory
 
 
 def _tiles(height: int, width: int, elements: int) -> list[tuple[slice, slice]]:
