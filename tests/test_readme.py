@@ -90,11 +90,19 @@ def test_python_examples(workplace, monkeypatch, capsys):
     assert "[[0, 0, 1, 1, 1]]" in shown[1]
 
 
-@pytest.mark.parametrize(
-    "name", ["lm.fill(", "SequenceHMM", "bighmm.interop", "constraints as c", "guide.texts"]
-)
+@pytest.mark.parametrize("name", ["lm.fill(", "SequenceHMM", "bighmm.interop", "constraints as c"])
 def test_examples_of_other_parts(workplace, name, monkeypatch, capsys):
     (code,) = [block for block in BLOCKS["python"] if name in block]
+    run_example(code, workplace[0], monkeypatch)
+    assert capsys.readouterr().out
+
+
+def test_example_of_guiding(workplace, bighmm, monkeypatch, capsys):
+    (code,) = [block for block in BLOCKS["python"] if "guide.texts" in block]
+    monkeypatch.chdir(workplace[0])
+    if not Path("runs/smollm2").exists():  # another test has made it, if it has run
+        (line,) = [line for line in COMMAND_LINES if "distill-lm" in line]
+        assert bighmm(*shlex.split(f"{line} {SMALL_LM}")[1:]).status == 0
     run_example(code, workplace[0], monkeypatch)
     assert capsys.readouterr().out
 
