@@ -41,6 +41,23 @@ def model():
     return transformers.LlamaForCausalLM(config).eval()
 
 
+@pytest.fixture(scope="module")
+def absolute():
+    """A model whose positions are counted from the beginning, so that padding must not count."""
+    torch.manual_seed(1)
+    config = transformers.GPT2Config(
+        vocab_size=WORDS + SPARE,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        n_positions=64,
+        initializer_range=0.8,
+        bos_token_id=1,
+        eos_token_id=END,
+    )
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
 def hmm_of(kind="dense-table"):
     return random_hmm(kind, vocabulary=WORDS, dtype=torch.float32)
 
@@ -56,7 +73,9 @@ def log_prob_of(model, prompt, text):
 
 
 @pytest.mark.parametrize("kind", ["dense-table", "blocked-factored"])
-def test_sampled_texts_satisfy_their_rules(model, kind):
+@pytest.mark.parametrize("name", ["model", "absolute"])
+def test_sampled_texts_satisfy_their_rules(name, kind, request):
+    model = request.getfixturevalue(name)
     torch.manual_seed(2)
     found = hugging_face.generate(model, hmm_of(kind), PROMPTS, RULES, LENGTH, n=8)
     assert [len(texts) for texts in found] == [8] * 4

@@ -97,6 +97,17 @@ def test_a_prompt_for_each_rule(language_model, lm):
         write(language_model, lm, rules, prompts=["the", "a", "red"])
 
 
+def test_marks_are_no_words(language_model, lm):
+    """What the language model never writes cannot be asked for, and is refused at once."""
+    with pytest.raises(ValueError, match="no sequence of tokens can satisfy"):
+        write(language_model, lm, [lm.rule(must=["<bot>"])])
+
+
+def test_more_than_the_language_model_reads(language_model, lm):
+    with pytest.raises(ValueError, match="reads 64 tokens at most"):
+        write(language_model, lm, [lm.rule(must=["cat"])], GuideSettings(length=64))
+
+
 def test_another_vocabulary(language_model):
     words = Words.build(["the cat sat"])
     other = HMMLM("scalar", find("scalar").options(), Dense(3, words.size), words)

@@ -56,9 +56,8 @@ def log_prob(lm, text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_continuations(kind, monkeypatch):
+def test_continuations(kind):
     """log p(rest | context) is a difference of log-probabilities, over end marks too."""
-    monkeypatch.setattr(harness, "CONTEXT_AT_ONCE", 2)
     hmm = random_hmm(kind, states=6, vocabulary=5, seed=1, end=0)
     contexts = [[1, 2, 0, 3, 4], [], [2, 0], [1]]
     rests = [[2, 0, 1], [3, 3, 3, 3], [4], []]

@@ -27,6 +27,7 @@ from bighmm.cli.common import (
 from bighmm.cli.rules import NO_RULE, RuleFlags
 from bighmm.constraints.rules import why_impossible
 from bighmm.hmm import HMM
+from bighmm.infer.inputs import padded
 from bighmm.lm import HMMLM
 
 LINES_AT_ONCE = 512
@@ -54,9 +55,7 @@ def score_command(argv: list[str]) -> None:
     found: list[dict[str, Any]] = []
     for i in range(0, len(lines), LINES_AT_ONCE):
         part = lines[i : i + LINES_AT_ONCE]
-        ids = [torch.tensor(lm.encode(line + "\n")) for line in part]
-        lengths = torch.tensor([len(row) for row in ids])
-        tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        tokens, lengths = padded([lm.encode(line + "\n") for line in part])
         log_probs = lm.predictor().log_prob(tokens, lengths).tolist()
         for line, log_prob, length in zip(part, log_probs, lengths.tolist(), strict=True):
             perplexity = math.exp(min(-log_prob / length, 700))

@@ -5,6 +5,7 @@ They need the extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat1
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ class HuggingFaceTeacher:
                 f"{layers}, or counted from the end -1 to {-layers - 1}"
             )
         self._before, self._after = marks_around(self._tokenizer)
-        self.causal = self._is_causal()
+        self.causal = is_causal(self.hidden, len(self._tokenizer), device)
 
     def description(self) -> dict[str, Any]:
         return {
@@ -142,13 +143,18 @@ class HuggingFaceTeacher:
         found = made.last_hidden_state if self.layer == -1 else made.hidden_states[self.layer]
         return found[:, before : before + ids.shape[1]]
 
-    def _is_causal(self) -> bool:
-        """Seen by its behaviour, since configurations do not say it reliably."""
-        ids = torch.arange(8, device=self.device).unsqueeze(0) % len(self._tokenizer)
-        other = ids.clone()
-        other[0, -1] = 0
-        first, second = self.hidden(ids)[0, :-1], self.hidden(other)[0, :-1]
-        return bool(torch.allclose(first.float(), second.float(), rtol=1e-3, atol=1e-3))
+
+def is_causal(read: Callable[[Tensor], Tensor], tokens: int, device: torch.device) -> bool:
+    """Whether what `read` makes of ids (1, T), which are below `tokens`, depends on no later id.
+
+    Seen by its behaviour, since configurations do not say it reliably.
+    """
+    ids = torch.arange(8, device=device).unsqueeze(0) % tokens
+    other = ids.clone()
+    other[0, -1] = 0
+    with torch.inference_mode():
+        first, second = (read(given)[0, :-1].float() for given in (ids, other))
+    return bool(torch.allclose(first, second, rtol=1e-3, atol=1e-3))
 
 
 def load(

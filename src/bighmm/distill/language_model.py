@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bighmm.distill.hugging_face import find_model, load, marks_around
+from bighmm.distill.hugging_face import find_model, is_causal, load, marks_around
 from bighmm.text import Subwords
 
 ROLE = "language model"
@@ -36,15 +36,26 @@ class LanguageModel:
         self._ends = torch.tensor(self._all_ends(columns), device=device)
         self._never = self._no_text(columns).to(device)
         self._takes = set(inspect.signature(self.model.forward).parameters)
-        if not self._is_causal():
+        if not is_causal(lambda ids: self.model(input_ids=ids).logits, self.tokenizer.size, device):
             raise ValueError(
                 f"the {ROLE} {name} is not causal: what it says of a token depends on those after"
             )
 
     @property
-    def longest(self) -> int | None:
-        """How many tokens it reads at most, if there is a limit."""
-        return getattr(self.model.config, "max_position_embeddings", None)
+    def never_written(self) -> list[int]:
+        """Ids that have no probability: marks, and ends other than the end mark."""
+        never = self._never.index_fill(0, self._ends, True)[: self.tokenizer.size]
+        return [id for id in torch.nonzero(never).squeeze(1).tolist() if id != self.tokenizer.end]
+
+    def check_room(self, prompts: Sequence[Sequence[int]], length: int) -> None:
+        """ValueError if a prompt and a text of `length` tokens are more than the model reads."""
+        longest = getattr(self.model.config, "max_position_embeddings", None)
+        needed = max(map(len, prompts)) + length
+        if longest is not None and needed > longest:
+            raise ValueError(
+                f"the {ROLE} {self.place.name} reads {longest} tokens at most, and a prompt with a "
+                f"text has up to {needed}; use a smaller --length or shorter prompts"
+            )
 
     def prompt(self, text: str, chat: bool = False) -> list[int]:
         """The ids before a text: a prompt with the model's own mark, or as a user's turn."""
@@ -109,15 +120,6 @@ class LanguageModel:
         never[self._ends.cpu()] = False
         return never
 
-    @torch.inference_mode()
-    def _is_causal(self) -> bool:
-        """Seen by its behaviour, since configurations do not say it reliably."""
-        ids = torch.arange(8, device=self.device).unsqueeze(0) % self.tokenizer.size
-        other = ids.clone()
-        other[0, -1] = 0
-        first, second = (self.model(input_ids=x).logits[0, :-1].float() for x in (ids, other))
-        return bool(torch.allclose(first, second, rtol=1e-3, atol=1e-3))
-
 
 def prompts_of(lm: LanguageModel, prompts: Sequence[str], chat: bool) -> list[list[int]]:
     """What texts come after, in ids: each prompt, or the beginning mark if there are none."""
@@ -130,3 +132,16 @@ def prompts_of(lm: LanguageModel, prompts: Sequence[str], chat: bool) -> list[li
         if not ids:
             raise ValueError(f"the prompt {text!r} holds no token; leave it out or give some words")
     return found
+
+
+def left_padded(
+    rows: Sequence[Sequence[int]], device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Ids (B, T) with 0 in the padding, which is on the left, and a mask (B, T) that is 0 there."""
+    longest = max(map(len, rows))
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, given in enumerate(rows):
+        ids[row, longest - len(given) :] = torch.tensor(given)
+        mask[row, longest - len(given) :] = 1
+    return ids.to(device), mask.to(device)

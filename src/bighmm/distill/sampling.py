@@ -28,7 +28,7 @@ from torch import Tensor
 
 from bighmm import randomness
 from bighmm.corpus import Corpus, write_corpus
-from bighmm.distill.language_model import LanguageModel, prompts_of
+from bighmm.distill.language_model import LanguageModel, left_padded, prompts_of
 from bighmm.files import read_json, write_json, write_whole
 
 REQUEST = "request.json"
@@ -103,12 +103,7 @@ def sample_texts(
     Raises ValueError if the folder has texts of another request, or this one cannot be met.
     """
     prompts = prompts_of(lm, settings.prompts, settings.chat)
-    needed = max(map(len, prompts)) + settings.length
-    if lm.longest is not None and needed > lm.longest:
-        raise ValueError(
-            f"the language model {lm.place.name} reads {lm.longest} tokens at most, and a prompt "
-            f"with a text has up to {needed}; use a smaller --length or shorter prompts"
-        )
+    lm.check_room(prompts, settings.length)
     folder.mkdir(parents=True, exist_ok=True)
     _check_request(folder, {"model": lm.place.hashes(), **dataclasses.asdict(settings)})
     done, number = 0, 0
@@ -159,7 +154,7 @@ def sample_batch(
 ) -> dict[str, Tensor]:
     """One text after each prompt, as a shard: "tokens", "bounds" and "log_probs"."""
     generator = torch.Generator(lm.device).manual_seed(seed)
-    ids, mask = (x.to(lm.device) for x in _on_the_right(prompts))
+    ids, mask = left_padded(prompts, lm.device)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     rows = torch.arange(len(prompts), device=lm.device)  # that are still in the batch
     ended = torch.zeros(len(prompts), dtype=torch.bool, device=lm.device)
@@ -203,17 +198,6 @@ def nucleus(log_probs: Tensor, top_p: float) -> Tensor:
     before = ordered.exp().cumsum(1) - ordered.exp()
     kept = ordered.masked_fill(before >= top_p, -torch.inf)
     return torch.empty_like(kept).scatter_(1, order, kept).log_softmax(1)
-
-
-def _on_the_right(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Ids (B, T) with padding on the left, and a mask that is 0 there."""
-    longest = max(map(len, prompts))
-    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-        mask[row, longest - len(prompt) :] = 1
-    return ids, mask
 
 
 def _check_request(folder: Path, request: dict[str, Any]) -> None:

@@ -15,8 +15,10 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from bighmm.constraints import Rule
+from bighmm.distill.language_model import left_padded
 from bighmm.guide.weights import Guide
 from bighmm.infer.constrained import groups, to_satisfy
+from bighmm.infer.inputs import padded
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -113,7 +115,7 @@ def _texts(
     n: int,
     how: dict[str, Any],
 ) -> list[list[GuidedText]]:
-    ids, mask = left_padded(contexts, guide.end, model.device)
+    ids, mask = left_padded(contexts, model.device)
     processors = [*how.pop("logits_processor", ()), GuidedLogits(guide, ids.shape[1])]
     drawn = model.generate(
         input_ids=ids,
@@ -148,37 +150,25 @@ def _texts(
 def continuation_log_probs(
     model: Any, contexts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]
 ) -> list[float]:
-    """The language model's log p(text | context) of each text, which has at least one token."""
-    longest = max((len(text) for text in texts), default=1)
-    step = max(1, LOGITS_AT_ONCE // (model.config.vocab_size * (longest + 1)))
+    """The language model's log p(text | context) of each text; both have at least one token."""
+    whole = [[*context, *text] for context, text in zip(contexts, texts, strict=True)]
+    longest = max(map(len, whole), default=1)
+    step = max(1, LOGITS_AT_ONCE // (model.config.vocab_size * longest))
     result: list[float] = []
-    for first in range(0, len(texts), step):
+    for first in range(0, len(whole), step):
         rows = slice(first, first + step)
-        result += _log_probs(model, contexts[rows], texts[rows])
+        result += _log_probs(model, whole[rows], [len(context) for context in contexts[rows]])
     return result
 
 
 @torch.inference_mode()
-def _log_probs(
-    model: Any, contexts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]
-) -> list[float]:
-    whole = [[*context, *text] for context, text in zip(contexts, texts, strict=True)]
-    ids, mask = left_padded(whole, 0, model.device)
-    longest = max(len(text) for text in texts)
-    logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=longest + 1).logits
-    log_probs = logits[:, :-1].float().log_softmax(2)
-    of_token = log_probs.gather(2, ids[:, -longest:].unsqueeze(2)).squeeze(2)
-    lengths = torch.tensor([len(text) for text in texts], device=ids.device)
-    inside = torch.arange(longest, device=ids.device) >= longest - lengths.unsqueeze(1)
+def _log_probs(model: Any, rows: list[list[int]], begins: list[int]) -> list[float]:
+    """log p of each row from its place `begins` on, given what is before it."""
+    # On the right padding does no harm to a causal model, and positions are as they should be.
+    ids, lengths = (x.to(model.device) for x in padded(rows))
+    log_probs = model(input_ids=ids).logits[:, :-1].float().log_softmax(2)
+    of_token = log_probs.gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
+    place = torch.arange(1, ids.shape[1], device=ids.device)
+    first = torch.tensor(begins, device=ids.device).unsqueeze(1)
+    inside = (place >= first) & (place < lengths.unsqueeze(1))
     return of_token.masked_fill(~inside, 0).sum(1).tolist()
-
-
-def left_padded(
-    rows: Sequence[Sequence[int]], pad: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Token ids (N, T) with padding before them, and where they are not padding (N, T)."""
-    longest = max(len(row) for row in rows)
-    ids = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], device=device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    mask = torch.arange(longest, device=device) >= longest - lengths.unsqueeze(1)
-    return ids, mask.long()

@@ -89,8 +89,10 @@ def write(
     settings = settings or GuideSettings()
     check_vocabulary(language_model, lm)
     before = lm.encode(prefix)
-    whole = [_followed_by(rule, suffix, lm) for rule in rules]
+    without_marks = c.excludes([[id] for id in language_model.never_written]).called("no marks")
+    whole = [_followed_by(rule, suffix, lm) & without_marks for rule in rules]
     given = prompts_of(language_model, prompts, chat)
+    language_model.check_room(given, len(before) + settings.length)
     if len(given) not in (1, len(rules)):
         raise ValueError(
             f"{len(given)} prompts were given for {len(rules)} rules; give one of each"

@@ -25,7 +25,7 @@ from bighmm.constraints import Rule
 from bighmm.constraints.automaton import side_by_side
 from bighmm.infer import predict
 from bighmm.infer.constrained import impossible, predict_states, to_satisfy
-from bighmm.infer.inputs import Carry, Sequences
+from bighmm.infer.inputs import Carry, Sequences, padded
 from bighmm.infer.product import Outlook
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Guide:
         begins = dict(zip(map(id, different), starts.tolist(), strict=True))
         device = hmm.start.device
         self._begin = torch.tensor([begins[id(rule)] for rule in rules], device=device)
-        self._carry = _after(hmm, prefixes or [[]] * len(rules))
+        self._carry = hmm.carry_after(*padded(prefixes or [[]] * len(rules)))
         self._outlook = Outlook(hmm, joint, starts, length)
         self._last: _Rows | None = None
         self._check(rules)
@@ -143,11 +143,3 @@ class Guide:
         for rule, fresh, holds in zip(rules, self._carry.fresh, hopeful.tolist(), strict=True):
             if not holds:
                 raise ValueError(impossible(rule, bool(fresh)))
-
-
-def _after(hmm: HMM, prefixes: Sequence[Sequence[int]]) -> Carry:
-    lengths = torch.tensor([len(prefix) for prefix in prefixes])
-    ids = torch.zeros(len(prefixes), int(lengths.max()), dtype=torch.long)
-    for row, prefix in enumerate(prefixes):
-        ids[row, : len(prefix)] = torch.as_tensor(prefix, dtype=torch.long)
-    return hmm.carry_after(ids, lengths)

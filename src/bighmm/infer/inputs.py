@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -130,6 +130,13 @@ def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
             f"vocabulary: ids go from 0 to {vocabulary_size - 1}"
         )
     return trusted(hmm, tokens.masked_fill(~inside, 0), lengths)
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids (B, T) of rows of unequal length, with 0 in the padding, and the lengths (B,)."""
+    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
+    lengths = torch.tensor([len(row) for row in rows])
+    return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
 
 def trusted(hmm: HMM, ids: Tensor, lengths: Tensor) -> Sequences:

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bighmm.files import existing_folder
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import Carry, read, trusted
+from bighmm.infer.inputs import padded, read, trusted
 from bighmm.lm import HMMLM
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # what tasks call the longest answer
-CONTEXT_AT_ONCE = 32  # tokens of a context that are read together
 
 
 class HarnessModel:
@@ -75,7 +73,7 @@ class HarnessModel:
         texts = [self.lm.encode(request.args[0]) for request in requests]
         found: dict[int, float] = {}
         for rows in self._batches([len(ids) for ids in texts]):
-            log_probs = self.lm.hmm().log_prob(*_padded([texts[row] for row in rows]))
+            log_probs = self.lm.hmm().log_prob(*padded([texts[row] for row in rows]))
             found |= zip(rows, log_probs.tolist(), strict=True)
         return [found[row] for row in range(len(texts))]
 
@@ -130,11 +128,8 @@ def continuations(
     hmm: HMM, contexts: Sequence[list[int]], rests: Sequence[list[int]]
 ) -> list[tuple[float, bool]]:
     """log p(rest | context) of each row, and whether every token of it is the likeliest one."""
-    carry = Carry.at_start(hmm, len(contexts))
-    before = read(hmm, *_padded(contexts))
-    for first in range(0, before.ids.shape[1], CONTEXT_AT_ONCE):
-        _, carry = hmm.advance(before.window(first, first + CONTEXT_AT_ONCE), carry)
-    after = read(hmm, *_padded(rests))
+    carry = hmm.carry_after(*padded(contexts))
+    after = read(hmm, *padded(rests))
     total = torch.zeros(len(rests), dtype=torch.float64, device=hmm.start.device)
     greedy = torch.ones(len(rests), dtype=torch.bool, device=hmm.start.device)
     for t in range(after.ids.shape[1]):
@@ -156,12 +151,6 @@ def register() -> type:
     from lm_eval.api.registry import register_model
 
     return register_model("bighmm")(type("BigHMM", (HarnessModel, LM), {}))
-
-
-def _padded(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
-    lengths = torch.tensor([len(row) for row in rows])
-    return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
 
 if __name__ == "__main__":
