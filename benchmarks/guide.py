@@ -10,7 +10,9 @@ sentence with them, and has 32 tokens, the end mark included. Written down are, 
 (sampling and beam search), the model's texts as they come, and the first of `--tries` of its texts
 that happens to have all words (rejection sampling): how many of the sets are met, the model's own
 perplexity of the texts that meet them, after the same prompt and after one without the words, and
-the time per token. Whether a text has the words is seen by a search for whole words in it.
+the time per token. A set is met by a text that ends in time and has all words, which is seen by a
+search for whole words in it. What the model writes as it comes is scored as it is, without an end
+mark where it was cut off.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class Kind:
     """What one way of writing has made: for each set a text that has its words, or none."""
 
     texts: list[str | None]
-    ids: list[list[int] | None]
+    ids: list[list[int] | None]  # with the end mark, if there is one
     seconds_per_token: float | None
 
 
@@ -182,8 +184,10 @@ def _kinds(
         kept: list[str | None] = [
             text if has(words, text) else None for words, text in zip(sets, texts, strict=True)
         ]
+        end = lm.tokenizer.end
         ids = [
-            None if text is None else one[0].ids for text, one in zip(kept, written, strict=True)
+            None if text is None else [*one[0].ids, end]
+            for text, one in zip(kept, written, strict=True)
         ]
         result[name] = Kind(kept, ids, seconds / steps)
     result["rejection"] = _rejection(arguments, language_model, sets, prompts)
@@ -203,10 +207,9 @@ def _rejection(
     for number, (words, prompt) in enumerate(zip(sets, prompts, strict=True)):
         drawn = _draw(language_model, [prompt] * arguments.tries, arguments, number)
         tokens += sum(map(len, drawn))
-        fitting = (row for row in drawn if has(words, language_model.tokenizer.decode(row)))
-        row = next(fitting, None)
+        row = next((row for row in drawn if _meets(words, row, language_model)), None)
         ids.append(row)
-        texts.append(None if row is None else language_model.tokenizer.decode(row))
+        texts.append(None if row is None else _text(row, language_model))
     return Kind(texts, ids, (_now(language_model) - began) / tokens)
 
 
@@ -223,9 +226,9 @@ def _one_try(
         part = prompts[first : first + arguments.batch]
         drawn += _draw(language_model, part, arguments, -1 - first)
     seconds = _now(language_model) - began
-    texts = [language_model.tokenizer.decode(row) for row in drawn]
-    whole = Kind(list(texts), list(drawn), seconds / sum(len(row) + 1 for row in drawn))
-    met = sum(has(words, text) for words, text in zip(sets, texts, strict=True))
+    texts: list[str | None] = [_text(row, language_model) for row in drawn]
+    whole = Kind(texts, list(drawn), seconds / sum(map(len, drawn)))
+    met = sum(_meets(words, row, language_model) for words, row in zip(sets, drawn, strict=True))
     return {
         **_fluency(language_model, whole, prompts),
         "met": met,
@@ -236,21 +239,27 @@ def _one_try(
 def _draw(
     language_model: LanguageModel, prompts: list[str], arguments: Arguments, number: int
 ) -> list[list[int]]:
-    """A text for each prompt, without its end mark; one that does not end is cut off."""
+    """A text for each prompt, with its end mark; one that does not end is cut off."""
     ids = [language_model.prompt(prompt, chat=True) for prompt in prompts]
     settings = SampleSettings(length=arguments.length)
     shard = sample_batch(language_model, ids, settings, seed=arguments.seed * 100_003 + number)
     bounds = shard["bounds"].tolist()
-    rows = [shard["tokens"][a:b].tolist() for a, b in itertools.pairwise(bounds)]
+    return [shard["tokens"][a:b].tolist() for a, b in itertools.pairwise(bounds)]
+
+
+def _text(row: list[int], language_model: LanguageModel) -> str:
     end = language_model.tokenizer.end
-    return [row[:-1] if row[-1] == end else row for row in rows]
+    return language_model.tokenizer.decode([id for id in row if id != end])
+
+
+def _meets(words: Sequence[str], row: list[int], language_model: LanguageModel) -> bool:
+    return row[-1] == language_model.tokenizer.end and has(words, _text(row, language_model))
 
 
 def _fluency(language_model: LanguageModel, kind: Kind, prompts: list[str]) -> dict[str, Any]:
     """Perplexity of the texts that are there, with their end marks."""
-    end = language_model.tokenizer.end
     places = [i for i, ids in enumerate(kind.ids) if ids is not None]
-    texts = [[*(kind.ids[i] or []), end] for i in places]
+    texts = [ids for ids in kind.ids if ids is not None]
     given = [language_model.prompt(prompts[i], chat=True) for i in places]
     neutral = [language_model.prompt(NEUTRAL, chat=True)] * len(places)
     return {
