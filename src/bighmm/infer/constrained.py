@@ -20,7 +20,7 @@ from bighmm.infer import engine
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
 from bighmm.infer.numerics import finite_or_zero
 from bighmm.infer.product import Outlook, live_states
-from bighmm.infer.sampling import collect, draw_token
+from bighmm.infer.sampling import collect, draw, draw_token, log_moves
 from bighmm.kernels import at_once
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Ancestral:
         chunk = max(1, CHUNK_ELEMENTS // self.hmm.num_states)
         self.hidden = torch.cat(
             [
-                draw_token(self._moves(part) + entering[row[part]], 1.0, self.generator)
+                draw(self._moves(part) + entering[row[part]], self.generator)
                 for part in every.split(chunk)
             ]
         )
@@ -135,14 +135,11 @@ class _Ancestral:
         """log p(next state) of some rows."""
         if self.hidden is None:
             return self.log_first
-        before = self.hidden[rows]
-        transitions = self.hmm.transitions
-        moved = transitions.logits(before) - transitions.norm[before].unsqueeze(1)
-        return torch.where(self.fresh[rows].unsqueeze(1), self.hmm.start, moved)
+        return log_moves(self.hmm, self.hidden[rows], self.fresh[rows])
 
     def _tokens(self, hidden: Tensor, ahead: Tensor) -> Tensor:
         emitted = self.hmm.support.emission_rows(self.hmm.emission, hidden)
-        return draw_token(emitted + ahead[:, self.outlook.class_of], 1.0, self.generator)
+        return draw(emitted + ahead[:, self.outlook.class_of], self.generator)
 
 
 class _Tempered:

@@ -24,7 +24,7 @@ from bighmm.infer.inputs import (
     read,
 )
 from bighmm.infer.numerics import finite_or_zero
-from bighmm.infer.sampling import draw_token
+from bighmm.infer.sampling import draw, log_moves
 from bighmm.infer.sites import GAP, Site, Sites
 from bighmm.infer.sweeps import Ahead, Future, look_back, step_ahead, words_here
 
@@ -144,15 +144,13 @@ def _draw_states(
     generator: torch.Generator | None,
 ) -> Tensor:
     """The next states (R, n), at `site`, after `states` (R, n), given what is ahead (R, S)."""
-    transitions, start = sites.hmm.transitions, sites.start(site)
     row_of = torch.arange(len(states), device=states.device).unsqueeze(1).expand_as(states)
     drawn = []
     pairs = torch.arange(states.numel(), device=states.device)
     for some in pairs.split(max(1, CHUNK_ELEMENTS // len(site.states))):
-        source = states.reshape(-1)[some]
-        moves = transitions.logits(source, site.index) - transitions.norm[source].unsqueeze(1)
-        moves = torch.where(fresh.reshape(-1)[some].unsqueeze(1), start, moves)
-        drawn.append(draw_token(moves + ahead[row_of.reshape(-1)[some]], 1.0, generator))
+        source, anew = states.reshape(-1)[some], fresh.reshape(-1)[some]
+        moves = log_moves(sites.hmm, source, anew, site.index)
+        drawn.append(draw(moves + ahead[row_of.reshape(-1)[some]], generator))
     return site.states[torch.cat(drawn)].view(states.shape)
 
 
@@ -169,7 +167,7 @@ def _draw_words(
             log_probs[:, hmm.end] = gap.log_end[some] + row.anew[t]
         elif hmm.end is not None and not sites.ends:
             log_probs[:, hmm.end] = -torch.inf
-        drawn.append(draw_token(log_probs, 1.0, generator))
+        drawn.append(draw(log_probs, generator))
     return torch.cat(drawn)
 
 

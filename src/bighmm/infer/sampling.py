@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
+from bighmm.transitions import EVERY
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -77,27 +78,20 @@ class _AncestralSampler:
 
     def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
         if self.carry is not None:  # the state of the prefix's last token
-            within = _draw(self.carry.log_alpha, generator)
+            within = draw(self.carry.log_alpha, generator)
             states = self.hmm.support.states(self.carry.tokens)
             self.state = states.gather(1, within.unsqueeze(1)).squeeze(1).clamp(min=0)
             self.carry = None
         chunk = max(1, CHUNK_ELEMENTS // self.hmm.num_states)
         parts = zip(self.state.split(chunk), self.fresh.split(chunk), strict=True)
-        self.state = torch.cat([self._next_states(s, f, generator) for s, f in parts])
+        self.state = torch.cat([draw(log_moves(self.hmm, s, f), generator) for s, f in parts])
         chunk = max(1, CHUNK_ELEMENTS // self.hmm.vocabulary_size)
         rows = self.hmm.support.emission_rows
         tokens = torch.cat(
-            [_draw(rows(self.hmm.emission, s), generator) for s in self.state.split(chunk)]
+            [draw(rows(self.hmm.emission, s), generator) for s in self.state.split(chunk)]
         )
         self.fresh = ends_text(self.hmm, tokens)
         return tokens
-
-    def _next_states(
-        self, state: Tensor, fresh: Tensor, generator: torch.Generator | None
-    ) -> Tensor:
-        log_probs = self.hmm.transitions.logits(state)
-        log_probs = log_probs - self.hmm.transitions.norm.index_select(0, state).unsqueeze(1)
-        return _draw(torch.where(fresh.unsqueeze(1), self.hmm.start, log_probs), generator)
 
 
 class _TokenSampler:
@@ -114,15 +108,21 @@ class _TokenSampler:
         return tokens
 
 
+def log_moves(hmm: HMM, states: Tensor, fresh: Tensor, columns: Tensor | slice = EVERY) -> Tensor:
+    """log p(next state) (N, C) after `states` (N,), that of a start where a row is `fresh` (N,)."""
+    moves = hmm.transitions.logits(states, columns) - hmm.transitions.norm[states].unsqueeze(1)
+    return torch.where(fresh.unsqueeze(1), hmm.start[columns], moves)
+
+
 def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
     """One token per row (N,) from p^(1 / temperature); at 0 the likeliest."""
     if temperature == 0:
         return log_probs.argmax(1)
     below_best = log_probs - log_probs.amax(1, keepdim=True)
-    return _draw(below_best / temperature, generator)
+    return draw(below_best / temperature, generator)
 
 
-def _draw(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
+def draw(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
     """One index per row, with probability in proportion to exp(log_weights).
 
     A random number is looked up among the sums of the weights, so one number is drawn per row;
