@@ -36,7 +36,7 @@ from bighmm.infer.counts import Counting, Counts, Sums
 from bighmm.infer.inputs import Carry, trusted
 from bighmm.learn.objective import Trainable
 from bighmm.learn.schedule import Schedule
-from bighmm.learn.steps import Done
+from bighmm.learn.steps import Done, restore_tensors, saved_tensors
 from bighmm.lm import HMMLM
 from bighmm.params.scalar import Scalar
 from bighmm.recipe import TrainingSettings
@@ -156,19 +156,11 @@ class BaumWelchSteps:
         return done
 
     def tensors(self) -> dict[str, Tensor]:
-        tensors = {f"model.{name}": t for name, t in self.params.state_dict().items()}
-        if self.carry is not None:
-            tensors |= {f"carried.{name}": t for name, t in vars(self.carry).items()}
-        return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        return saved_tensors(self.lm, None, None if self.carry is None else vars(self.carry))
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        groups: dict[str, dict[str, Tensor]] = {"model": {}, "carried": {}}
-        for name, tensor in tensors.items():
-            group, _, rest = name.partition(".")
-            groups[group][rest] = tensor.to(self.lm.device)
-        self.params.load_state_dict(groups["model"])
-        self.lm.forget()
-        self.carry = Carry(**groups["carried"]) if groups["carried"] else None
+        carried = restore_tensors(self.lm, None, tensors)
+        self.carry = None if carried is None else Carry(**carried)
 
     def _batches(self, step: int) -> Iterator[Batch]:
         if not self.settings.full_batch:

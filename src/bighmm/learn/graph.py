@@ -14,12 +14,11 @@ from torch import Tensor
 
 from bighmm import randomness
 from bighmm.batches import Batch, Batches, Labelled
-from bighmm.learn.objective import Objective, State, Trainable, Window, make_objective
+from bighmm.learn.objective import Objective, State, Trainable, Window
 from bighmm.learn.schedule import Schedule
 from bighmm.learn.steps import (
     Done,
     clip,
-    make_optimizer,
     restore_tensors,
     saved_tensors,
     set_rate,
@@ -38,13 +37,12 @@ class GraphSteps:
         batches: Batches,
         settings: TrainingSettings,
         schedule: Schedule,
-        objective: Objective | None = None,
-        optimizer: torch.optim.AdamW | None = None,
+        objective: Objective,
+        optimizer: torch.optim.AdamW,
     ) -> None:
         assert batches.shape is not None, "a graph needs batches of one shape"
         self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
-        self.objective = objective or make_objective(lm, settings)
-        self.optimizer = optimizer or make_optimizer(lm, settings)
+        self.objective, self.optimizer = objective, optimizer
         self.stream = torch.cuda.Stream(lm.device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.plain_steps = 0

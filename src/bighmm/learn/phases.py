@@ -70,14 +70,14 @@ def make_phases(
     if not isinstance(lm, HMMLM) or not (labelled or frozen):
         return make_steps(lm, batches, settings, schedule)
     optimizer = make_optimizer(lm, settings)
-    phases, begin = [], 0
+    phases, begin = [], 0.0
     for end in sorted({float(labelled), float(frozen), math.inf} - {0.0}):
         read, objective = batches, None
         if begin < labelled and initial.labels:
             read, objective = _labelled(recipe, corpus, lm, initial.labels), LabelledObjective(lm)
         steps = make_steps(lm, read, settings, schedule, objective, optimizer)
         phases.append(Phase(end, steps, frozen=begin < frozen))
-        begin = int(end) if math.isfinite(end) else begin
+        begin = end
     return Phases(phases, embeddings_of(lm) if frozen else [])
 
 

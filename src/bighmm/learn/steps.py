@@ -65,6 +65,8 @@ def make_steps(
         from bighmm.learn.baum_welch import BaumWelchSteps
 
         return BaumWelchSteps(lm, batches, settings, schedule)
+    objective = objective or make_objective(lm, settings)
+    optimizer = optimizer or make_optimizer(lm, settings)
     if lm.device.type == "cuda" and settings.capture and can_be_captured(lm, batches):
         from bighmm.learn.graph import GraphSteps
 
@@ -99,12 +101,11 @@ class PlainSteps:
         batches: Batches,
         settings: TrainingSettings,
         schedule: Schedule,
-        objective: Objective | None = None,
-        optimizer: torch.optim.AdamW | None = None,
+        objective: Objective,
+        optimizer: torch.optim.AdamW,
     ) -> None:
         self.lm, self.batches, self.settings, self.schedule = lm, batches, settings, schedule
-        self.objective = objective or make_objective(lm, settings)
-        self.optimizer = optimizer or make_optimizer(lm, settings)
+        self.objective, self.optimizer = objective, optimizer
         self.carried: State | None = None
 
     def run(self, step: int, count: int) -> list[Done]:
@@ -183,28 +184,30 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float | Tensor) -> None:
 
 
 def saved_tensors(
-    lm: Trainable, optimizer: torch.optim.Optimizer, carried: State | None
+    lm: Trainable, optimizer: torch.optim.Optimizer | None, carried: State | None
 ) -> dict[str, Tensor]:
     tensors = {f"model.{k}": v for k, v in lm.params.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{k}": v for k, v in state.items()}
+    if optimizer is not None:
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{k}": v for k, v in state.items()}
     tensors |= {f"carried.{k}": v for k, v in (carried or {}).items()}
     return {k: v.detach().cpu() for k, v in tensors.items()}
 
 
 def restore_tensors(
-    lm: Trainable, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+    lm: Trainable, optimizer: torch.optim.Optimizer | None, tensors: dict[str, Tensor]
 ) -> State | None:
-    """Put model and optimiser back; what was carried comes back."""
+    """Put model and optimiser back, if there is one; what was carried comes back."""
     groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
         groups[group][rest] = tensor.to(lm.device)
     lm.params.load_state_dict(groups["model"])
     lm.forget()
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in groups["optimizer"].items():
-        index, _, rest = name.partition(".")
-        moments.setdefault(int(index), {})[rest] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    if optimizer is not None:
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in groups["optimizer"].items():
+            index, _, rest = name.partition(".")
+            moments.setdefault(int(index), {})[rest] = tensor
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     return groups["carried"] or None
