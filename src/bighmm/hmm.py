@@ -339,9 +339,7 @@ class HMM:
     @torch.no_grad()
     def next_token_after(self, carry: Carry) -> Tensor:
         """log p(next token | prefix) (B, V); -inf after a prefix of probability zero."""
-        log_states = engine(self).predict_states(self, carry)
-        log_states = log_states.masked_fill(~carry.possible.unsqueeze(1), -torch.inf)
-        return predict.token_log_probs(self, log_states)
+        return predict.token_log_probs(self, predict.predict_states(self, carry))
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Plain probabilities: start (Z,), transition (Z, Z), emission (Z, V). For small models."""

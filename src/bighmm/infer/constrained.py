@@ -16,9 +16,9 @@ from torch import Tensor
 from bighmm.constraints import Rule, until
 from bighmm.constraints.automaton import Automaton, side_by_side
 from bighmm.constraints.rules import why_impossible
-from bighmm.infer import engine
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
 from bighmm.infer.numerics import finite_or_zero
+from bighmm.infer.predict import predict_states
 from bighmm.infer.product import Outlook, live_states
 from bighmm.infer.sampling import collect, draw, draw_token, log_moves
 from bighmm.kernels import at_once
@@ -171,12 +171,6 @@ class _Tempered:
 def _outlook(hmm: HMM, rule: Rule, length: int) -> Outlook:
     automaton = rule.compile(hmm.vocabulary_size)
     return Outlook(hmm, automaton, np.zeros(1, dtype=np.int64), length)
-
-
-def predict_states(hmm: HMM, carry: Carry) -> Tensor:
-    """log p(next state | prefix) (B, Z); -inf after a prefix of probability zero."""
-    log_states: Tensor = engine(hmm).predict_states(hmm, carry)
-    return log_states.masked_fill(~carry.possible.unsqueeze(1), -torch.inf)
 
 
 def to_satisfy(hmm: HMM, rule: Rule, length: int | None, max_length: int) -> Automaton:

@@ -1,4 +1,4 @@
-"""From a distribution over states to one over the next token."""
+"""From a prefix to a distribution over the next state, and on to one over the next token."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bighmm.infer.inputs import CHUNK_ELEMENTS
+from bighmm.infer import engine
+from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
 from bighmm.support import Blocked, Dense
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
+
+
+def predict_states(hmm: HMM, carry: Carry) -> Tensor:
+    """log p(next state | prefix) (B, Z); -inf after a prefix of probability zero."""
+    log_states: Tensor = engine(hmm).predict_states(hmm, carry)
+    return log_states.masked_fill(~carry.possible.unsqueeze(1), -torch.inf)
 
 
 def token_log_probs(hmm: HMM, log_states: Tensor) -> Tensor:
