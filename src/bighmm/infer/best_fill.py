@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.infer.infill import Gapped
+from bighmm.infer.infill import Gapped, last_gap
 from bighmm.infer.numerics import finite_or_zero
 from bighmm.infer.sites import GAP, Sites
 from bighmm.infer.sweeps import Ahead, look_back, step_ahead, words_here
@@ -60,7 +60,7 @@ def _search(
     log_alphas: list[Tensor] = []  # log p(z_t | what is begun) (K,)
     gained = sites.hmm.start.new_zeros(1)  # log p(what is begun)
     dropped = -torch.inf
-    last = max(t for t, token in enumerate(text) if token == GAP)
+    last = last_gap(text)
     for t, token in enumerate(text[: last + 1]):
         site = sites.at(token)
         if t == 0:

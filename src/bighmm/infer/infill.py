@@ -119,10 +119,10 @@ def _draw(
         result[b, :, : len(text)] = torch.tensor(text, dtype=torch.long, device=device)
     states = torch.zeros(len(texts), n, dtype=torch.long, device=device)
     fresh = torch.ones_like(states, dtype=torch.bool)
-    for t in range(max(map(_last_gap, texts), default=-1) + 1):
+    for t in range(max(map(last_gap, texts), default=-1) + 1):
         together: dict[int, list[int]] = defaultdict(list)
         for b, text in enumerate(texts):
-            if t <= _last_gap(text):
+            if t <= last_gap(text):
                 together[sites.at(text[t]).group].append(b)
         for rows in together.values():
             site = sites.at(texts[rows[0]][t])
@@ -171,7 +171,8 @@ def _draw_words(
     return torch.cat(drawn)
 
 
-def _last_gap(text: list[int]) -> int:
+def last_gap(text: list[int]) -> int:
+    """Where the last gap of a text is; -1 if it has none."""
     return max((t for t, token in enumerate(text) if token == GAP), default=-1)
 
 
@@ -179,7 +180,7 @@ def _gap_words(
     sites: Sites, texts: list[list[int]], future: Future
 ) -> Iterable[tuple[tuple[int, int], Tensor]]:
     """For every gap, (row, position) and log p(word | known words) (V,)."""
-    last = [_last_gap(text) for text in texts]
+    last = [last_gap(text) for text in texts]
     entered: dict[int, Tensor] = {}  # log p(z_t, what was before), up to a factor
     for t in range(max(last, default=-1) + 1):
         rows = [b for b in range(len(texts)) if t <= last[b]]
