@@ -36,7 +36,7 @@ def count(
     if time == 0 or batch == 0:
         return None
     with torch.enable_grad():
-        log_prob, log_alpha, relative = dense_triton._DenseLogSum.apply(
+        log_prob, log_alpha, relative = dense_triton.DenseLogSum.apply(
             window, carry, _FreeMoves(), dense_triton.TableWords(), *tables
         )
     counts = torch.autograd.grad(log_prob.sum(), tables)

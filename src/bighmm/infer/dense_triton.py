@@ -47,7 +47,7 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry, T
     batch, time = window.ids.shape
     if time == 0 or batch == 0:
         return hmm.start.new_zeros(batch), carry, None
-    log_prob, log_alpha, relative = _DenseLogSum.apply(
+    log_prob, log_alpha, relative = DenseLogSum.apply(
         window,
         carry,
         _moves_of(hmm.transitions),
@@ -167,7 +167,7 @@ class TableWords:
         return (of_table.index_add_(0, self.ids, used.float()),)
 
 
-class _DenseLogSum(torch.autograd.Function):
+class DenseLogSum(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
