@@ -19,6 +19,7 @@ from bighmm.constraints.automaton import Automaton, Bools, Ints, number_pairs
 from bighmm.text import Subwords, Tokenizer
 
 BYTES = 256
+SPACE = ord(" ")
 # What a byte belongs to: a character of a word, another one, or one that other tokens complete.
 IN_WORD, BETWEEN, UNSURE = range(3)
 MARK = 3 * BYTES  # the symbol of a token that spells nothing

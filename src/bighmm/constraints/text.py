@@ -16,10 +16,8 @@ import numpy as np
 
 from bighmm.constraints.automaton import Automaton, Bools, Ints
 from bighmm.constraints.rules import Rule
-from bighmm.constraints.spelling import BYTES, Spelled, over_tokens, spelled
+from bighmm.constraints.spelling import BYTES, SPACE, Spelled, over_tokens, spelled
 from bighmm.text import Tokenizer
-
-SPACE = ord(" ")
 
 
 def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:

@@ -30,6 +30,7 @@ from bighmm.constraints.spelling import (
     BETWEEN,
     BYTES,
     IN_WORD,
+    SPACE,
     SYMBOLS,
     UNSURE,
     Spelled,
@@ -39,7 +40,6 @@ from bighmm.constraints.spelling import (
 )
 from bighmm.text import Tokenizer
 
-SPACE = ord(" ")
 AROUND = (("", ""), (" ", ""), ("(", ""), ("", "."), (" ", "."), ("(", "."))
 
 Where = Literal["anywhere", "first", "last"]
