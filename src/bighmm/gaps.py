@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.infill import FillProbs
+from bighmm.infer.inputs import padded
 from bighmm.infer.sites import GAP
 from bighmm.text import Tokenizer
 
@@ -100,9 +101,8 @@ class GappedText:
             row = list(self.pieces[0])
             for length, piece in zip(lengths, self.pieces[1:], strict=True):
                 row += [GAP] * length + piece
-            rows.append(torch.tensor(row, dtype=torch.long))
-        sizes = torch.tensor([len(row) for row in rows])
-        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), sizes
+            rows.append(row)
+        return padded(rows)
 
     def filled(self, row: list[int], lengths: Lengths) -> Filled:
         """What a row of ids, and more behind it, has in gaps of these lengths."""
