@@ -57,10 +57,9 @@ def test_its_gradient():
 
 def test_unknown_states_are_left_out():
     hmm = random_hmm("dense-table", states=5, vocabulary=4, end=0)
-    start, moves, emission = (t.log() for t in hmm.tables())
+    start, _, emission = (t.log() for t in hmm.tables())
     found = hmm.joint_log_prob(torch.tensor([[1, 2, 3]]), torch.tensor([[2, -1, 4]]))
     torch.testing.assert_close(found, (start[2] + emission[2, 1] + emission[4, 3]).view(1))
-    assert moves.isfinite().all()
 
 
 def test_a_state_that_cannot_emit_its_word():

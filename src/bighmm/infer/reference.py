@@ -6,7 +6,6 @@ float64 log space on plain tables, one sequence at a time. Both read `hmm.tables
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -113,7 +112,3 @@ def _log_tables(hmm: HMM) -> tuple[Tensor, Tensor, Tensor]:
 
 def _starts_anew(hmm: HMM, previous: int) -> bool:
     return hmm.reset and hmm.end is not None and previous == hmm.end
-
-
-def log_or_minus_infinity(prob: float) -> float:
-    return math.log(prob) if prob > 0 else -math.inf
