@@ -54,8 +54,8 @@ def previous_states(
 
         p(i | z) = share_i p(z | i) / Σ_j share_j p(z | j)
 
-    with the states' shares (Z,) of a text, or with equal ones. All rows of the transition matrix
-    are visited, a few at a time.
+    with the states' shares (Z,) of a text, or with equal ones. Columns of the transition matrix
+    are made, some rows at a time.
     """
     states = _checked(hmm, states, k)
     k = min(k, hmm.num_states)
@@ -66,10 +66,10 @@ def previous_states(
     ids = torch.zeros_like(best, dtype=torch.long)
     total = hmm.start.new_full((len(states),), -torch.inf)
     every = torch.arange(hmm.num_states, device=hmm.start.device)
-    for part in every.split(max(1, CHUNK_ELEMENTS // hmm.num_states)):
+    for part in every.split(max(1, CHUNK_ELEMENTS // len(states))):
         rows = slice(int(part[0]), int(part[-1]) + 1)
         offset = log_shares[rows] - hmm.transitions.norm[rows]
-        joint = hmm.transitions.logits(rows).index_select(1, states) + offset.unsqueeze(1)
+        joint = hmm.transitions.logits(rows, states) + offset.unsqueeze(1)
         total = torch.logaddexp(total, joint.logsumexp(0))
         best, place = torch.cat([best, joint]).topk(k, dim=0)
         ids = torch.cat([ids, part.unsqueeze(1).expand_as(joint)]).gather(0, place)
