@@ -23,9 +23,9 @@ from torch import Tensor
 
 from bighmm.constraints import Rule
 from bighmm.constraints.automaton import side_by_side
-from bighmm.infer import predict
-from bighmm.infer.constrained import impossible, predict_states, to_satisfy
+from bighmm.infer.constrained import impossible, to_satisfy
 from bighmm.infer.inputs import Carry, Sequences, padded
+from bighmm.infer.predict import predict_states, token_log_probs
 from bighmm.infer.product import Outlook
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Guide:
     def _factors(self, to_come: int, log_states: Tensor, states: Tensor) -> Tensor:
         holds = self._outlook.token_log_probs(to_come, log_states, states)
         expected = holds.logsumexp(1, keepdim=True)
-        factors = (holds - predict.token_log_probs(self.hmm, log_states)).clamp(max=0) - expected
+        factors = (holds - token_log_probs(self.hmm, log_states)).clamp(max=0) - expected
         return factors.masked_fill(holds == -torch.inf, -torch.inf)
 
     def _follow(self, text: Tensor, item: Tensor) -> _Rows:
