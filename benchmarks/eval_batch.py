@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import torch
 import tyro
 
-from bighmm.batches import make_batches
 from bighmm.cli.common import find_device
 from bighmm.learn.objective import HMMObjective, Window
-from bighmm.learn.setup import new_model, open_data
+from bighmm.learn.setup import new_model, open_data, training_batches
 from bighmm.lm import HMMLM
 from bighmm.recipe import CorpusSettings, read_recipe
 from record import ROOT, save, surroundings
@@ -50,16 +49,7 @@ def forward_pass(arguments: Arguments, name: str) -> Callable[[], object]:
     corpus = open_data(CorpusSettings(data=arguments.data))
     lm = new_model(recipe, corpus).to(device, settings.operands)
     assert isinstance(lm, HMMLM)
-    batches = make_batches(
-        settings.batches,
-        corpus.split("train"),
-        corpus.documents("train"),
-        end=corpus.tokenizer.end,
-        batch=settings.batch,
-        window=settings.window,
-        seed=settings.seed,
-    )
-    batch = batches.batch(0)
+    batch = training_batches(corpus, settings).batch(0)
     window = Window(*(torch.from_numpy(x).to(device) for x in (batch.ids, batch.lengths)))
     objective = HMMObjective(lm, settings)
     carried, key = objective.begin(len(batch.ids)), torch.tensor(1, device=device)

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bighmm.batches import make_batches
 from bighmm.corpus import Corpus
 from bighmm.evaluate import Evaluation
 from bighmm.files import existing_folder, replace_folder
 from bighmm.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bighmm.learn.phases import make_phases
 from bighmm.learn.schedule import make_schedule
+from bighmm.learn.setup import training_batches
 from bighmm.learn.steps import Trainable
 from bighmm.recipe import Recipe
 
@@ -66,15 +66,7 @@ class Training:
         settings = recipe.training
         self.settings, self.corpus, self.lm, self.run_folder = settings, corpus, lm, run
         self.observer = observer
-        self.batches = make_batches(
-            settings.batches,
-            corpus.split("train"),
-            corpus.documents("train"),
-            end=corpus.tokenizer.end,
-            batch=settings.batch,
-            window=settings.window,
-            seed=settings.seed,
-        )
+        self.batches = training_batches(corpus, settings)
         self.steps_per_epoch = 1 if settings.full_batch else self.batches.steps_per_epoch
         self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
         self.check_steps = self._steps_with_checks()

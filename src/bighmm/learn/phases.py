@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bighmm.batches import Batches, labelled_batches
+from bighmm.batches import Batches
 from bighmm.corpus import Corpus
 from bighmm.distill.labels import open_labels
 from bighmm.learn.initial import embeddings_of
 from bighmm.learn.objective import LabelledObjective, Trainable
 from bighmm.learn.schedule import Schedule
+from bighmm.learn.setup import training_batches
 from bighmm.learn.steps import Done, Steps, make_optimizer, make_steps
 from bighmm.lm import HMMLM
 from bighmm.recipe import Recipe
@@ -84,14 +85,4 @@ def make_phases(
 def _labelled(recipe: Recipe, corpus: Corpus, lm: HMMLM, folder: str) -> Batches:
     labels = open_labels(folder, corpus)
     labels.check_support(lm.params.support)
-    settings = recipe.training
-    return labelled_batches(
-        settings.batches,
-        corpus.split("train"),
-        corpus.documents("train"),
-        labels.states,
-        end=corpus.tokenizer.end,
-        batch=settings.batch,
-        window=settings.window,
-        seed=settings.seed,
-    )
+    return training_batches(corpus, recipe.training, labels.states)

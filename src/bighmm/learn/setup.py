@@ -1,19 +1,22 @@
-"""From a recipe to the corpus and the untrained model it describes."""
+"""From a recipe to the corpus, the batches and the untrained model it describes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from bighmm import baselines, brown
 from bighmm.baselines.neural import NeuralLM
+from bighmm.batches import Batches, labelled_batches, make_batches
 from bighmm.corpus import Corpus, prepare
 from bighmm.learn.initial import initialise, options_for
 from bighmm.lm import HMMLM
-from bighmm.recipe import CorpusSettings, ModelSettings, Recipe
+from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
 from bighmm.support import Blocked, Dense, Free, Support
 
 Progress = Callable[[int, int], None]
@@ -26,6 +29,24 @@ def open_data(settings: CorpusSettings) -> Corpus:
         min_count=settings.min_count,
         max_size=settings.max_size,
         lowercase=settings.lowercase,
+    )
+
+
+def training_batches(
+    corpus: Corpus, settings: TrainingSettings, states: np.ndarray | None = None
+) -> Batches:
+    """Batches of the training text; with `states`, of the first tokens, each with its own."""
+    make: Callable[..., Batches] = make_batches
+    if states is not None:
+        make = partial(labelled_batches, states=states)
+    return make(
+        settings.batches,
+        corpus.split("train"),
+        corpus.documents("train"),
+        end=corpus.tokenizer.end,
+        batch=settings.batch,
+        window=settings.window,
+        seed=settings.seed,
     )
 
 
