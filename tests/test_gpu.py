@@ -17,21 +17,11 @@ from bighmm.lm import HMMLM
 from bighmm.params.neural import NeuralOptions
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
 from models import KINDS, random_hmm
+from watching import Watcher, losses
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 STEPS = 50
-
-
-class Silent:
-    def stepped(self, report):
-        pass
-
-    def checked(self, report, valid, best):
-        pass
-
-    def said(self, sentence):
-        pass
 
 
 @pytest.fixture
@@ -60,7 +50,7 @@ def recipe(text, support="blocked", **training):
 def train(wanted, run, device, stop_at=None, resume=False):
     corpus = prepare(wanted.corpus.data)
     lm = new_model(wanted, corpus).to(device, "bfloat16")
-    training = Training(wanted, corpus, lm, run, Silent())
+    training = Training(wanted, corpus, lm, run, Watcher())
     if resume:
         training.resume()
     training.total_steps = min(training.total_steps, STEPS)
@@ -69,8 +59,7 @@ def train(wanted, run, device, stop_at=None, resume=False):
         training.steps.at_once = min(training.steps.at_once, 10)
     with contextlib.suppress(Stopped):
         training.run(lambda: stop_at is not None and training.step >= stop_at)
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return lm, corpus, [line["loss"] for line in lines if line["kind"] == "step"]
+    return lm, corpus, losses(run)
 
 
 @pytest.mark.parametrize("capture", [True, False])
@@ -128,7 +117,7 @@ def test_what_is_captured(text, tmp_path, kind):
     wanted = other_recipe(text, kind)
     corpus = prepare(wanted.corpus.data)
     lm = new_model(wanted, corpus).to("cuda", "bfloat16")
-    steps = Training(wanted, corpus, lm, tmp_path / "run", Silent()).steps
+    steps = Training(wanted, corpus, lm, tmp_path / "run", Watcher()).steps
     assert isinstance(steps, GraphSteps) == (kind != "free")
 
 

@@ -12,28 +12,12 @@ from bighmm.cli.common import open_model
 from bighmm.cli.main import main
 from bighmm.corpus import prepare
 from bighmm.evaluate import deviation_from_one
+from watching import losses
 
 KINDS = {
     "feed-forward": (FeedForwardLM, FeedForwardOptions(width=8, order=4)),
     "lstm": (LSTMLM, LSTMOptions(width=8)),
 }
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    generator = np.random.default_rng(0)
-    words = np.array([f"w{i}" for i in range(12)])
-    chain = generator.dirichlet(np.full(12, 0.1), size=12)
-    lines = []
-    for _ in range(200):
-        word, line = 0, []
-        for _ in range(generator.integers(2, 9)):
-            word = generator.choice(12, p=chain[word])
-            line.append(words[word])
-        lines.append(" ".join(line))
-    path = tmp_path_factory.mktemp("neural") / "text.txt"
-    path.write_text("\n".join(lines))
-    return path
 
 
 @pytest.fixture(params=KINDS)
@@ -110,11 +94,6 @@ def test_saved_and_loaded(lm, tmp_path):
 def arguments(text, family, run, *more):
     small = ["--width", "8", "--epochs", "4", "--batch", "4", "--window", "8", "--lr", "0.01"]
     return ["train", "--data", str(text), "--family", family, *small, "--out", str(run), *more]
-
-
-def losses(run):
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if line["kind"] == "step"]
 
 
 @pytest.mark.parametrize("family", KINDS)

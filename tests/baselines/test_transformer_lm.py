@@ -13,22 +13,7 @@ from bighmm.corpus import prepare
 from bighmm.evaluate import deviation_from_one
 from bighmm.learn.objective import NeuralObjective, Window
 from bighmm.transformer import load_own, load_pretrained
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    generator = np.random.default_rng(0)
-    chain = generator.dirichlet(np.full(12, 0.1), size=12)
-    lines = []
-    for _ in range(200):
-        word, line = 0, []
-        for _ in range(generator.integers(2, 9)):
-            word = generator.choice(12, p=chain[word])
-            line.append(f"w{word}")
-        lines.append(" ".join(line))
-    path = tmp_path_factory.mktemp("transformer") / "text.txt"
-    path.write_text("\n".join(lines))
-    return path
+from watching import losses
 
 
 @pytest.fixture(params=["llama", "gpt2"])
@@ -132,11 +117,6 @@ def test_another_family_is_not_a_backbone(tmp_path):
 def test_wrong_options(wrong, message, text):
     with pytest.raises(ValueError, match=message):
         TransformerLM(TransformerOptions(**wrong), prepare(text).tokenizer)
-
-
-def losses(run):
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if line["kind"] == "step"]
 
 
 @pytest.mark.parametrize("batches", ["streams", "windows"])

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import math
 import random
 import sys
@@ -28,6 +27,7 @@ from bighmm.recipe import from_dict, read_recipe
 from bighmm.support import Free
 from bighmm.transitions import Table
 from models import dense_twin, ragged, random_hmm
+from watching import Watcher, logged
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("dense-table", "blocked-table", "free-factored")
@@ -239,20 +239,6 @@ def test_kernels_for_dense_models(reset, scale):
         torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5)
 
 
-class Watcher:
-    def __init__(self):
-        self.checks = []
-
-    def stepped(self, report):
-        pass
-
-    def checked(self, report, valid, best):
-        self.checks.append(valid.perplexity)
-
-    def said(self, sentence):
-        pass
-
-
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """200 lines of 30 words; each word is followed by one of three others."""
@@ -297,9 +283,8 @@ def start(text, tmp_path):
     return start
 
 
-def logged(training, key):
-    lines = map(json.loads, (training.run_folder / "log.jsonl").read_text().splitlines())
-    return [line[key] for line in lines if line["kind"] == "step"]
+def of_steps(training, key):
+    return [entry[key] for entry in logged(training.run_folder, "step")]
 
 
 @pytest.mark.parametrize("step_size", [1.0, 0.5])
@@ -317,10 +302,10 @@ def test_whole_text_in_one_step(start, support, batches, step_size):
     lengths = torch.tensor([len(row) for row in rows])
     tokens = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], True)
     training.run()
-    losses = logged(training, "loss")
+    losses = of_steps(training, "loss")
     assert training.step == training.total_steps == len(losses) == 6
     assert len(training.observer.checks) == 3
-    assert logged(training, "tokens") == [size * (i + 1) for i in range(6)]
+    assert of_steps(training, "tokens") == [size * (i + 1) for i in range(6)]
     found = baum_welch(hmm, tokens, lengths, iterations=6, step_size=step_size)
     assert losses == pytest.approx([-value / size for value in found.log_probs], rel=1e-9)
     assert (np.diff(losses) <= 1e-9).all() and losses[-1] < losses[0]
@@ -333,10 +318,10 @@ def test_whole_text_in_one_step(start, support, batches, step_size):
 def test_batches_lower_the_loss_and_keep_a_distribution(start, support, batches):
     training = start(support, batches=batches, step_size=0.3, smoothing=0.01)
     best = training.run()
-    losses = logged(training, "loss")
+    losses = of_steps(training, "loss")
     assert len(losses) == training.total_steps == 3 * training.batches.steps_per_epoch
     assert np.mean(losses[-6:]) < np.mean(losses[:3]) - 0.1
-    assert best == min(training.observer.checks) < training.observer.checks[0]
+    assert best == min(training.observer.perplexities) < training.observer.perplexities[0]
     lm = HMMLM.from_pretrained(training.run_folder / "model")
     assert lm.perplexity(training.corpus, split="valid").perplexity == pytest.approx(best)
     assert deviation_from_one(lm.hmm(), training.corpus.split("test"), contexts=8) < 1e-5
@@ -346,8 +331,8 @@ def test_whole_steps_on_single_batches_stay_finite(start):
     """With α = 1 a model forgets the words that a batch does not have, all but a trace."""
     training = start(step_size=1.0, schedule="constant", batch=4, epochs=1)
     training.run()
-    assert np.isfinite(logged(training, "loss")).all()
-    assert np.isfinite(training.observer.checks).all()
+    assert np.isfinite(of_steps(training, "loss")).all()
+    assert np.isfinite(training.observer.perplexities).all()
     assert all(p.isfinite().all() for p in training.lm.params.parameters())
 
 
@@ -355,7 +340,7 @@ def test_the_step_size_follows_the_schedule(start):
     training = start(step_size=0.4, schedule="cosine", warmup=0.2, final_lr=0.1, lr=0.003)
     training.run()
     expected = [0.4 * training.schedule.rate(i) / 0.003 for i in range(training.total_steps)]
-    sizes = logged(training, "lr")
+    sizes = of_steps(training, "lr")
     assert sizes == expected and max(sizes) == pytest.approx(0.4) and sizes[-1] < 0.05
 
 
@@ -365,8 +350,8 @@ def test_a_carried_state_is_what_streams_are_for(start):
     training.run()
     stream, _ = training.batches._epoch(0)
     ids = torch.from_numpy(stream.astype(np.int64)).unsqueeze(0)
-    lengths = np.diff([0, *logged(training, "tokens")])
-    total = -float(np.dot(logged(training, "loss"), lengths))
+    lengths = np.diff([0, *of_steps(training, "tokens")])
+    total = -float(np.dot(of_steps(training, "loss"), lengths))
     assert total == pytest.approx(float(training.lm.hmm().log_prob(ids)), rel=1e-5)
     cut = sum(float(training.lm.hmm().log_prob(part)) for part in ids.split(30, dim=1))
     assert abs(total - cut) > 1e-3
@@ -388,7 +373,7 @@ def test_stopped_run_goes_on_as_if_it_had_not_been(start, support, options):
     resumed = start(support, **options)
     resumed.resume()
     assert resumed.step == 3 and resumed.run() == whole.best
-    assert logged(resumed, "loss") == logged(whole, "loss")
+    assert of_steps(resumed, "loss") == of_steps(whole, "loss")
     parameters = zip(resumed.lm.params.parameters(), whole.lm.params.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in parameters)
 

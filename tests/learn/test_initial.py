@@ -16,20 +16,10 @@ from bighmm.learn.loop import Stopped, Training
 from bighmm.learn.setup import make_support, new_model
 from bighmm.params.neural import NeuralOptions
 from bighmm.recipe import CorpusSettings, InitialSettings, ModelSettings, Recipe, TrainingSettings
+from watching import Watcher, losses
 
 STATES = 6
 TOKENS_PER_STEP = 4 * 8
-
-
-class Silent:
-    def stepped(self, report):
-        pass
-
-    def checked(self, report, valid, best):
-        pass
-
-    def said(self, sentence):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +63,12 @@ def recipe(text, model, initial, **changes):
 
 
 def train(wanted, corpus, run, stop_at=None, resume=False):
-    training = Training(wanted, corpus, new_model(wanted, corpus), run, Silent())
+    training = Training(wanted, corpus, new_model(wanted, corpus), run, Watcher())
     if resume:
         training.resume()
     with contextlib.suppress(Stopped):
         training.run(lambda: stop_at is not None and training.step >= stop_at)
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return training, [line["loss"] for line in lines if line["kind"] == "step"]
+    return training, losses(run)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -112,7 +101,7 @@ def test_tokens_keep_their_labels_however_they_are_shuffled(batches, text, corpu
     wanted = dataclasses.replace(
         wanted, training=dataclasses.replace(wanted.training, batches=batches)
     )
-    training = Training(wanted, corpus, new_model(wanted, corpus), tmp_path / "run", Silent())
+    training = Training(wanted, corpus, new_model(wanted, corpus), tmp_path / "run", Watcher())
     read = training.steps.phases[0].steps.batches
     tokens = corpus.split("train").tolist()
     pairs = sorted(zip(tokens, labels.states.tolist(), strict=True))
@@ -168,7 +157,6 @@ def test_states_begin_with_centroids(text, corpus, tmp_path):
     with pytest.raises(ValueError, match=r"centroids of .* has 6 states of width .* of width 3"):
         new_model(recipe(text, model, initial, width=3), corpus)
     with pytest.raises(ValueError, match="need states with embeddings of their own"):
-        labels = labels_for(corpus, tmp_path / "scalar", MODELS["scalar"])
         new_model(recipe(text, MODELS["scalar"], initial), corpus)
 
 
@@ -217,7 +205,7 @@ def test_what_does_not_fit(text, corpus, teacher, tmp_path):
     ):
         with pytest.raises(ValueError, match=sentence):
             wanted = recipe(text, model, initial)
-            Training(wanted, corpus, new_model(wanted, corpus), tmp_path / "run", Silent())
+            Training(wanted, corpus, new_model(wanted, corpus), tmp_path / "run", Watcher())
 
 
 @pytest.mark.parametrize(

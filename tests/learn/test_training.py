@@ -1,6 +1,5 @@
 """Tiny runs: the loss falls, the best model is kept, and a run that diverges says so."""
 
-import json
 import math
 import random
 
@@ -15,25 +14,10 @@ from bighmm.learn.loop import Diverged, Stopped, Training
 from bighmm.learn.setup import new_model, open_data
 from bighmm.lm import HMMLM
 from bighmm.recipe import from_dict
+from watching import Watcher, logged, losses
 
 STEP = {"kind", "step", "total_steps", "epoch", "loss", "lr", "tokens", "seconds"}
 CHECK = {"kind", "step", "perplexity", "log_prob", "tokens", "convention", "vocabulary"}
-
-
-class Watcher:
-    """An observer that remembers."""
-
-    def __init__(self):
-        self.reports, self.checks, self.sentences = [], [], []
-
-    def stepped(self, report):
-        self.reports.append(report)
-
-    def checked(self, report, valid, best):
-        self.checks.append((report.step, valid, best))
-
-    def said(self, sentence):
-        self.sentences.append(sentence)
 
 
 @pytest.fixture(autouse=True)
@@ -87,15 +71,6 @@ def start(text, tmp_path):
     return start
 
 
-def logged(training, kind):
-    lines = (training.run_folder / "log.jsonl").read_text().splitlines()
-    return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
-
-
-def losses(training):
-    return [entry["loss"] for entry in logged(training, "step")]
-
-
 def poison_at(training, step):
     """Let a parameter be NaN when `step` begins."""
     batches, batch = training.batches, training.batches.batch
@@ -118,10 +93,10 @@ def test_training_lowers_the_loss_and_keeps_a_distribution(start, support, param
         training={"state_dropout": dropout, "lr": 0.1, "epochs": 2},
     )
     best = training.run()
-    found = losses(training)
+    found = losses(training.run_folder)
     assert len(found) == training.total_steps == training.step
     assert np.mean(found[-10:]) < np.mean(found[:10]) - 0.1
-    perplexities = [valid.perplexity for _, valid, _ in training.observer.checks]
+    perplexities = training.observer.perplexities
     assert best == min(perplexities) < perplexities[0]
     lm = HMMLM.from_pretrained(training.run_folder / "model")
     assert lm.perplexity(training.corpus, split="valid").perplexity == pytest.approx(best)
@@ -133,11 +108,11 @@ def test_training_lowers_the_loss_and_keeps_a_distribution(start, support, param
 def test_every_kind_of_batches_and_schedule(start, kind, schedule):
     training = start(training={"batches": kind, "schedule": schedule, "epochs": 2})
     training.run()
-    found = losses(training)
+    found = losses(training.run_folder)
     assert np.mean(found[-5:]) < np.mean(found[:5]) - 0.1
     steps = training.batches.steps_per_epoch
     assert training.step == 2 * steps
-    tokens = [entry["tokens"] for entry in logged(training, "step")]
+    tokens = [entry["tokens"] for entry in logged(training.run_folder, "step")]
     assert tokens[steps - 1] == len(training.corpus.split("train"))  # an epoch is every token
     assert tokens[-1] == 2 * tokens[steps - 1]
 
@@ -145,7 +120,8 @@ def test_every_kind_of_batches_and_schedule(start, kind, schedule):
 def test_neural_options_can_be_trained(start):
     training = start(parameters={"width": 8, "entering": "mlp", "embeddings": "factored"})
     training.run()
-    assert np.mean(losses(training)[-5:]) < np.mean(losses(training)[:5]) - 0.1
+    found = losses(training.run_folder)
+    assert np.mean(found[-5:]) < np.mean(found[:5]) - 0.1
 
 
 def test_a_carried_state_is_what_streams_are_for(start):
@@ -154,8 +130,8 @@ def test_a_carried_state_is_what_streams_are_for(start):
     training.run()
     stream, _ = training.batches._epoch(0)
     ids = torch.from_numpy(stream.astype(np.int64)).unsqueeze(0)
-    lengths = np.diff([0] + [entry["tokens"] for entry in logged(training, "step")])
-    total = -float(np.dot(losses(training), lengths))
+    lengths = np.diff([0] + [entry["tokens"] for entry in logged(training.run_folder, "step")])
+    total = -float(np.dot(losses(training.run_folder), lengths))
     with torch.no_grad():
         assert total == pytest.approx(float(training.lm.hmm().log_prob(ids)), rel=1e-5)
         cut = sum(float(training.lm.hmm().log_prob(part)) for part in ids.split(30, dim=1))
@@ -165,7 +141,7 @@ def test_a_carried_state_is_what_streams_are_for(start):
 def test_log_is_complete(start):
     training = start(training={"epochs": 1.5, "warmup": 0.2})
     training.run()
-    steps, checks = logged(training, "step"), logged(training, "check")
+    steps, checks = logged(training.run_folder, "step"), logged(training.run_folder, "check")
     assert [entry["step"] for entry in steps] == list(range(1, training.total_steps + 1))
     for entry, report in zip(steps, training.observer.reports, strict=True):
         assert entry.keys() == STEP
@@ -212,8 +188,8 @@ def test_plateau_lowers_the_rate(start, monkeypatch):
     monkeypatch.setattr(HMMLM, "perplexity", lambda *_, **__: flat)
     training = start(training={"schedule": "plateau", "lr": 0.02, "epochs": 4})
     training.run()
-    rates = {entry["step"]: entry["lr"] for entry in logged(training, "step")}
-    checks = [entry["step"] for entry in logged(training, "check")]
+    rates = {entry["step"]: entry["lr"] for entry in logged(training.run_folder, "step")}
+    checks = [entry["step"] for entry in logged(training.run_folder, "check")]
     assert len(checks) == 16
     eighth_without_improvement = checks[8]
     assert all(r == (0.02 if s <= eighth_without_improvement else 0.005) for s, r in rates.items())
@@ -225,7 +201,7 @@ def test_resumed_plateau_knows_how_long_it_waited(start, monkeypatch):
     options = {"schedule": "plateau", "plateau_patience": 2, "epochs": 1.5}
     whole = start(training=options, run="whole")
     whole.run()
-    expected = [entry["lr"] for entry in logged(whole, "step")]
+    expected = [entry["lr"] for entry in logged(whole.run_folder, "step")]
     assert len(set(expected)) == 3
     for stop in (10, 17, 25):  # after the first, the second and the third check
         run = f"run{stop}"
@@ -235,7 +211,7 @@ def test_resumed_plateau_knows_how_long_it_waited(start, monkeypatch):
         resumed = start(training=options, run=run)
         resumed.resume()
         resumed.run()
-        assert [entry["lr"] for entry in logged(resumed, "step")] == expected
+        assert [entry["lr"] for entry in logged(resumed.run_folder, "step")] == expected
 
 
 def test_clipping_bounds_the_gradient(start):
@@ -254,7 +230,7 @@ def test_a_finished_run_can_be_loaded_and_has_nothing_to_do(start):
     again = start(training={"state_dropout": 0.5})
     again.resume()
     assert again.step == training.step and again.run() == best
-    assert len(losses(training)) == training.total_steps
+    assert len(losses(training.run_folder)) == training.total_steps
     assert again.observer.reports == []
 
 
@@ -274,13 +250,13 @@ def test_stopped_run_goes_on_as_if_it_had_not_been(start, kind, schedule):
     stopped = start(training=options)
     with pytest.raises(Stopped):
         stopped.run(lambda: stopped.step == 9)
-    assert len(losses(stopped)) == 9
+    assert len(losses(stopped.run_folder)) == 9
     resumed = start(training=options)
     resumed.resume()
     assert resumed.step == 9
     assert resumed.run() == whole.best
-    assert losses(resumed) == losses(whole)
-    rates = [[entry["lr"] for entry in logged(run, "step")] for run in (resumed, whole)]
+    assert losses(resumed.run_folder) == losses(whole.run_folder)
+    rates = [[entry["lr"] for entry in logged(run.run_folder, "step")] for run in (resumed, whole)]
     assert rates[0] == rates[1]
     parameters = zip(resumed.lm.params.parameters(), whole.lm.params.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in parameters)
@@ -299,7 +275,7 @@ def test_damaged_checkpoint_costs_one_checkpoint_only(start):
     assert len(resumed.observer.sentences) == 1
     assert "going on from the checkpoint before it" in resumed.observer.sentences[0]
     resumed.run()
-    assert losses(resumed) == losses(whole)
+    assert losses(resumed.run_folder) == losses(whole.run_folder)
 
 
 def test_checkpoints_are_saved_by_the_clock_too(start, monkeypatch):
@@ -324,11 +300,11 @@ def test_global_random_state_does_not_matter(start):
         after = torch.random.get_rng_state(), np.random.get_state()[1], random.getstate()
         assert torch.equal(before[0], after[0]) and (before[1] == after[1]).all()
         assert before[2] == after[2]
-        found.append(losses(training))
+        found.append(losses(training.run_folder))
     assert found[0] == found[1]
     other = start(training=options | {"seed": 2}, run="other")
     other.run()
-    assert losses(other) != found[0]
+    assert losses(other.run_folder) != found[0]
 
 
 def test_diverged_run_keeps_its_last_good_checkpoint(start):
@@ -337,7 +313,7 @@ def test_diverged_run_keeps_its_last_good_checkpoint(start):
     with pytest.raises(Diverged, match=r"^the run diverged at step 20: the loss is nan; ") as error:
         training.run()
     assert "\n" not in str(error.value) and str(training.run_folder) in str(error.value)
-    assert len(losses(training)) == 19  # the bad step is not logged
+    assert len(losses(training.run_folder)) == 19  # the bad step is not logged
     checkpoint, warning = load_checkpoint(training.run_folder)
     assert warning is None and 0 < checkpoint.state["step"] < 20
     assert all(t.isfinite().all() for n, t in checkpoint.tensors.items() if "log_alpha" not in n)
@@ -347,7 +323,7 @@ def test_diverged_run_keeps_its_last_good_checkpoint(start):
     resumed.run()
     whole = start(training={"state_dropout": 0.5}, run="whole")
     whole.run()
-    assert losses(resumed) == losses(whole)
+    assert losses(resumed.run_folder) == losses(whole.run_folder)
 
 
 @pytest.mark.parametrize("parameters", ["neural", "scalar"])
