@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bighmm.batches import make_batches, padded_rows, sentence_bounds
+from bighmm.batches import make_batches, padded_rows
+from bighmm.corpus import sentence_bounds
 
 END = 60_000
 KINDS = ["streams", "sentences", "windows"]

@@ -9,15 +9,12 @@ SOURCE = ROOT / "src" / "bighmm"
 
 
 def ranks():
-    """The row of the README's table in which each module or folder stands."""
+    """The place of each module or folder in the README's table."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     section = readme.split("## How the code is laid out")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return {
-        name.removesuffix(".py").removesuffix("/"): number
-        for number, row in enumerate(rows)
-        for name in re.findall(r"`([\w/.]+)`", row)
-    }
+    names = [name for row in rows for name in re.findall(r"`([\w/.]+)`", row)]
+    return {name.removesuffix(".py").removesuffix("/"): place for place, name in enumerate(names)}
 
 
 def imported(path):

@@ -15,6 +15,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from bighmm.corpus import sentence_bounds
+
 BatchKind = Literal["streams", "ordered", "sentences", "windows", "documents"]
 
 
@@ -219,20 +221,6 @@ def labelled_batches(
         for part in both
     )
     return Labelled(*made)
-
-
-def sentence_bounds(
-    tokens: np.ndarray, end: int, documents: np.ndarray | None = None
-) -> np.ndarray:
-    """Offsets (N+1,) of the sentences: each runs up to and with an end mark, or to the end.
-
-    documents: where these begin, and a sentence with them even if there is no end mark before.
-    """
-    after = np.flatnonzero(np.asarray(tokens) == end) + 1
-    if documents is not None:
-        after = np.union1d(after, documents[1:])
-    inner = after[after < len(tokens)]
-    return np.concatenate([[0], inner, [len(tokens)]]).astype(np.int64)
 
 
 def padded_rows(tokens: np.ndarray, bounds: np.ndarray, rows: np.ndarray) -> np.ndarray:

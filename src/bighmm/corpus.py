@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from bighmm.batches import sentence_bounds
 from bighmm.files import replace_folder
 from bighmm.sources import SPLITS, Source, find_source, sha256_of
 from bighmm.text import Tokenizer, Words, load_tokenizer, open_tokenizer
@@ -256,6 +255,20 @@ def describe(corpus: Corpus, *, most: int = 20) -> dict[str, Any]:
             {"token": tokenizer.token(int(id)), "count": int(counts[id])} for id in order
         ],
     }
+
+
+def sentence_bounds(
+    tokens: np.ndarray, end: int, documents: np.ndarray | None = None
+) -> np.ndarray:
+    """Offsets (N+1,) of the sentences: each runs up to and with an end mark, or to the end.
+
+    documents: where these begin, and a sentence with them even if there is no end mark before.
+    """
+    after = np.flatnonzero(np.asarray(tokens) == end) + 1
+    if documents is not None:
+        after = np.union1d(after, documents[1:])
+    inner = after[after < len(tokens)]
+    return np.concatenate([[0], inner, [len(tokens)]]).astype(np.int64)
 
 
 class _Writer:

@@ -42,7 +42,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from bighmm.batches import sentence_bounds
+from bighmm.corpus import sentence_bounds
 from bighmm.files import (
     check_hashes,
     existing_folder,
