@@ -118,9 +118,9 @@ class Neural(Parameterisation):
         _check(options)
         self.support, self.end, self.options = support, end, options
         width, scale = options.width, options.init_scale
-        self.raw = ["entering"] if options.entering == "embedding" else []
+        raw = ["entering"] if options.entering == "embedding" else []
         self.roles = _roles(options)
-        self.made = [role for role in self.roles if role not in self.raw]
+        self.made = [role for role in self.roles if role not in raw]
         if self.roles:
             kind = embeddings.KINDS[options.embeddings]
             self.state: nn.Module = kind(support, self.roles, width, scale)
@@ -149,7 +149,8 @@ class Neural(Parameterisation):
         support = self.support if kept is None else self.support.restrict(kept)
         vectors = self._vectors(kept)
         start = self._start(vectors, kept).log_softmax(0)
-        transitions, emissions = self._transitions(vectors, kept), self._emissions(vectors, kept)
+        transitions = self._transitions(vectors, kept)
+        emissions = self._emissions(vectors, support, kept)
         return HMM(start, transitions, emissions, support, self.end)
 
     @property
@@ -214,8 +215,10 @@ class Neural(Parameterisation):
             return Table(leaving @ entering.T, rounded=True)
         return Factored(leaving, entering, self.rounds and not wide)
 
-    def _emissions(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Emissions:
-        support = self.support if kept is None else self.support.restrict(kept)
+    def _emissions(
+        self, vectors: dict[str, Tensor], support: Support, kept: Tensor | None
+    ) -> Emissions:
+        """Over `support`, which is that of the states `kept`."""
         if self.options.emission == "direct":
             cells = kept_cells(self.support, self.emission, kept)
             return EmissionTable(normalise_cells(support, cells))
