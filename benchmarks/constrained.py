@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 import tyro
@@ -24,7 +24,7 @@ from bighmm import HMM
 from bighmm import constraints as c
 from bighmm.support import Dense
 from bighmm.transitions import Factored
-from record import best_seconds, save, surroundings
+from record import best_seconds, save, settings, surroundings
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def main(shape: Shape) -> None:
         print(f"{name}: {seconds[name]:.3f} s")
     measured = {
         "operation": "texts under a rule",
-        **asdict(shape),
+        **settings(shape),
         "automaton_states": rule.compile(shape.words).num_states,
         "seconds": seconds,
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),

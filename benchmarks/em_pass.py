@@ -15,7 +15,7 @@ differ is recorded instead.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import tyro
 
 from bighmm import HMM
 from peers import PEERS, Peer, Result
-from record import best_seconds, save, surroundings
+from record import best_seconds, save, settings, surroundings
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def main(shape: Shape) -> None:
     print(f"bighmm: {our_seconds:.3f} s")
     measured = {
         "operation": "one Baum-Welch iteration, dense",
-        **asdict(shape),
+        **settings(shape),
         "seconds": our_seconds,
         **_compare(given, ours, our_seconds),
         **surroundings(),

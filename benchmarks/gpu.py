@@ -79,9 +79,9 @@ def _measure(name: str, states: int, repeats: int, ceiling: float) -> dict[str, 
     row |= {
         "ms": ms,
         "peak_gib": torch.cuda.max_memory_reserved() / 2**30,
-        "tflops": work.flop / ms / 1e9,
-        "floor_ms": work.flop / ceiling * 1e3,
     }
+    if work.flop:
+        row |= {"tflops": work.flop / ms / 1e9, "floor_ms": work.flop / ceiling * 1e3}
     del work
     return row | surroundings()
 

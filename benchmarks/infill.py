@@ -17,7 +17,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 from bighmm import HMM
 from bighmm.support import Blocked
 from bighmm.transitions import Factored
-from record import save, surroundings
+from record import save, settings, surroundings
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def main(shape: Shape) -> None:
         rows.append(
             {
                 "operation": name,
-                **asdict(shape),
+                **settings(shape),
                 "milliseconds": shortest,
                 "median_milliseconds": median,
                 "normalisers_seconds": loading,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bighmm.reproduce.record import surroundings
 
-__all__ = ["RESULTS", "ROOT", "best_seconds", "save", "surroundings"]
+__all__ = ["RESULTS", "ROOT", "best_seconds", "save", "settings", "surroundings"]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -24,6 +25,11 @@ def best_seconds(work: Callable[[], Any], repeats: int) -> float:
         work()
         times.append(time.perf_counter() - began)
     return min(times)
+
+
+def settings(arguments: Any) -> dict[str, Any]:
+    """The fields of a dataclass of arguments that say what was measured, not where it is kept."""
+    return {name: value for name, value in asdict(arguments).items() if name not in ("hmm", "out")}
 
 
 def save(path: str, value: dict[str, Any] | list[dict[str, Any]]) -> Path:
