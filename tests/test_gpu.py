@@ -77,8 +77,8 @@ def test_same_training_on_cpu_and_gpu(text, tmp_path, support, dropout, capture)
 OTHER_KINDS = {
     "scalar, blocked": (ModelSettings(states=64, blocks=8, parameters="scalar"), {}),
     "scalar, dense": (ModelSettings(states=20, support="dense", parameters="scalar"), {}),
-    # Where a width is given, the usual one of 256 makes steps so large that a change of one millionth
-    # in the first weights is one of some percent in the losses.
+    # Where a width is given, the usual one of 256 makes steps so large that a change of one
+    # millionth in the first weights is one of some percent in the losses.
     "free": (ModelSettings(states=64, support="free", alive=8), {"width": 32}),
     "feed-forward": (ModelSettings(family="feed-forward"), {}),
     "lstm": (ModelSettings(family="lstm"), {}),
