@@ -72,7 +72,7 @@ class Arguments:
     states: int = 4096
     epochs: float = 10.0
     at_once: int = 4096
-    """Texts that are sampled together meanwhile."""
+    """Texts that the model writes together, for the distillation and for rejection sampling."""
     show: int = 5
     """Texts of each kind to print."""
     out: str = "guide/smollm2.json"
@@ -204,12 +204,16 @@ def _rejection(
     texts: list[str | None] = []
     ids: list[list[int] | None] = []
     tokens, began = 0, _now(language_model)
-    for number, (words, prompt) in enumerate(zip(sets, prompts, strict=True)):
-        drawn = _draw(language_model, [prompt] * arguments.tries, arguments, number)
+    at_once = max(1, arguments.at_once // arguments.tries)
+    for first in range(0, len(sets), at_once):
+        asked = [p for p in prompts[first : first + at_once] for _ in range(arguments.tries)]
+        drawn = _draw(language_model, asked, arguments, first)
         tokens += sum(map(len, drawn))
-        row = next((row for row in drawn if _meets(words, row, language_model)), None)
-        ids.append(row)
-        texts.append(None if row is None else _text(row, language_model))
+        for number, words in enumerate(sets[first : first + at_once]):
+            tries = drawn[number * arguments.tries : (number + 1) * arguments.tries]
+            row = next((row for row in tries if _meets(words, row, language_model)), None)
+            ids.append(row)
+            texts.append(None if row is None else _text(row, language_model))
     return Kind(texts, ids, (_now(language_model) - began) / tokens)
 
 
