@@ -18,11 +18,12 @@ KINDS = {
     "feed-forward": (FeedForwardLM, FeedForwardOptions(width=8, order=4)),
     "lstm": (LSTMLM, LSTMOptions(width=8)),
 }
+BIASED = (LSTMLM, LSTMOptions(width=8, init_scale=4.0, word_bias=True))
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS.values(), BIASED], ids=[*KINDS, "lstm with a bias"])
 def lm(request, text):
-    kind, options = KINDS[request.param]
+    kind, options = request.param
     return kind(options, prepare(text).tokenizer, seed=1)
 
 
@@ -53,6 +54,15 @@ def test_answers_agree_with_each_other(lm):
         steps = [predictor.next_token(row[None, :t])[0, row[t]] for t in range(int(length))]
         assert float(sum(steps, torch.tensor(0.0))) == pytest.approx(float(expected), rel=1e-4)
     assert deviation_from_one(predictor, np.array([3, 4, lm.end, 5, 6, lm.end]), 8) < 1e-5
+
+
+def test_a_bias_is_added_to_the_logits(text):
+    lm = LSTMLM(LSTMOptions(width=8, word_bias=True), prepare(text).tokenizer, seed=1)
+    before = lm.predictor().next_token(torch.tensor([[3, 4]]))[0]
+    with torch.no_grad():
+        lm.params.word_bias[5] += 2
+    odds = lm.predictor().next_token(torch.tensor([[3, 4]]))[0] - before
+    assert float(odds[5] - odds[6]) == pytest.approx(2, abs=1e-5)
 
 
 def test_windows_make_no_difference(lm, monkeypatch):

@@ -39,10 +39,19 @@ State = dict[str, Tensor]  # every tensor has the rows of the batch first
 class Network(nn.Module):
     """Word embeddings that are the output weights too, and something between."""
 
-    def __init__(self, vocabulary_size: int, width: int, dropout: float) -> None:
+    def __init__(
+        self,
+        vocabulary_size: int,
+        width: int,
+        dropout: float,
+        init_scale: float = 1.0,
+        word_bias: bool = False,
+    ) -> None:
         super().__init__()
         self.words = nn.Parameter(torch.empty(vocabulary_size, width))
-        nn.init.kaiming_uniform_(self.words, a=math.sqrt(5))
+        most = init_scale / math.sqrt(width)
+        nn.init.uniform_(self.words, -most, most)
+        self.word_bias = nn.Parameter(torch.zeros(vocabulary_size)) if word_bias else None
         self.dropout = dropout
 
     def begin(self, rows: int, end: int) -> State:
@@ -61,7 +70,7 @@ class Network(nn.Module):
         With a key there is dropout, which is a function of it.
         """
         hidden, state = self.hidden(previous, state, key)
-        return functional.linear(self.drop(hidden, key, 0), self.words), state
+        return functional.linear(self.drop(hidden, key, 0), self.words, self.word_bias), state
 
     def embed(self, tokens: Tensor, key: Tensor | None) -> Tensor:
         return self.drop(functional.embedding(tokens, self.words), key, 1)
@@ -117,12 +126,17 @@ class LSTMOptions:
     """Of embeddings and of every layer."""
     layers: int = 2
     dropout: float = 0.3
-    """Of embeddings and between layers."""
+    """Of embeddings, between layers and of the last layer."""
+    init_scale: float = 1.0
+    """Initial embeddings are uniform between this over the root of the width and minus that."""
+    word_bias: bool = False
+    """A number per word is added to the logits."""
 
 
 class LSTM(Network):
     def __init__(self, options: LSTMOptions, vocabulary_size: int) -> None:
-        super().__init__(vocabulary_size, options.width, options.dropout)
+        scale, bias = options.init_scale, options.word_bias
+        super().__init__(vocabulary_size, options.width, options.dropout, scale, bias)
         self.layers = nn.ModuleList(
             nn.LSTM(options.width, options.width, batch_first=True) for _ in range(options.layers)
         )
