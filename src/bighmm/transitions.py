@@ -44,8 +44,10 @@ class Transitions(Protocol):
         """s (R, C) from the states `rows` to the states `columns`."""
         ...
 
-    def log_probs(self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor) -> Tensor:
-        """log p(j | i) (R, C) from the states `rows` to the states `columns`, written `into`."""
+    def log_probs(
+        self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor | None = None
+    ) -> Tensor:
+        """log p(j | i) (R, C) from the states `rows` to `columns`, written `into` where given."""
         ...
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
@@ -91,7 +93,9 @@ class Table:
             return _take(self.table[:, columns], rows)
         return _take(self.table, rows).index_select(1, columns)
 
-    def log_probs(self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor) -> Tensor:
+    def log_probs(
+        self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor | None = None
+    ) -> Tensor:
         return torch.sub(self.logits(rows, columns), _take(self.norm, rows)[:, None], out=into)
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
@@ -147,7 +151,9 @@ class Factored:
     def logits(self, rows: Tensor | slice, columns: Tensor | slice = EVERY) -> Tensor:
         return _take(self.leaving, rows) @ _take(self.entering, columns).T
 
-    def log_probs(self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor) -> Tensor:
+    def log_probs(
+        self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor | None = None
+    ) -> Tensor:
         minus_norm = -_take(self.norm, rows)[:, None]
         leaving, entering = _take(self.leaving, rows), _take(self.entering, columns)
         return torch.addmm(minus_norm, leaving, entering.T, out=into)

@@ -110,7 +110,7 @@ class _TokenSampler:
 
 def log_moves(hmm: HMM, states: Tensor, fresh: Tensor, columns: Tensor | slice = EVERY) -> Tensor:
     """log p(next state) (N, C) after `states` (N,), that of a start where a row is `fresh` (N,)."""
-    moves = hmm.transitions.logits(states, columns) - hmm.transitions.norm[states].unsqueeze(1)
+    moves = hmm.transitions.log_probs(states, columns)
     return torch.where(fresh.unsqueeze(1), hmm.start[columns], moves)
 
 
