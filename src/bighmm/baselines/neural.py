@@ -40,18 +40,12 @@ class Network(nn.Module):
     """Word embeddings that are the output weights too, and something between."""
 
     def __init__(
-        self,
-        vocabulary_size: int,
-        width: int,
-        dropout: float,
-        init_scale: float = 1.0,
-        word_bias: bool = False,
+        self, vocabulary_size: int, width: int, dropout: float, init_scale: float = 1.0
     ) -> None:
         super().__init__()
         self.words = nn.Parameter(torch.empty(vocabulary_size, width))
         most = init_scale / math.sqrt(width)
         nn.init.uniform_(self.words, -most, most)
-        self.word_bias = nn.Parameter(torch.zeros(vocabulary_size)) if word_bias else None
         self.dropout = dropout
 
     def begin(self, rows: int, end: int) -> State:
@@ -70,7 +64,7 @@ class Network(nn.Module):
         With a key there is dropout, which is a function of it.
         """
         hidden, state = self.hidden(previous, state, key)
-        return functional.linear(self.drop(hidden, key, 0), self.words, self.word_bias), state
+        return functional.linear(self.drop(hidden, key, 0), self.words), state
 
     def embed(self, tokens: Tensor, key: Tensor | None) -> Tensor:
         return self.drop(functional.embedding(tokens, self.words), key, 1)
@@ -129,14 +123,11 @@ class LSTMOptions:
     """Of embeddings, between layers and of the last layer."""
     init_scale: float = 1.0
     """Initial embeddings are uniform between this over the root of the width and minus that."""
-    word_bias: bool = False
-    """A number per word is added to the logits."""
 
 
 class LSTM(Network):
     def __init__(self, options: LSTMOptions, vocabulary_size: int) -> None:
-        scale, bias = options.init_scale, options.word_bias
-        super().__init__(vocabulary_size, options.width, options.dropout, scale, bias)
+        super().__init__(vocabulary_size, options.width, options.dropout, options.init_scale)
         self.layers = nn.ModuleList(
             nn.LSTM(options.width, options.width, batch_first=True) for _ in range(options.layers)
         )
