@@ -24,7 +24,7 @@ from bighmm import HMM
 from bighmm import constraints as c
 from bighmm.support import Dense
 from bighmm.transitions import Factored
-from record import best_seconds, save, settings, surroundings
+from record import best_seconds, save, settings_of, surroundings
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def main(shape: Shape) -> None:
         print(f"{name}: {seconds[name]:.3f} s")
     measured = {
         "operation": "texts under a rule",
-        **settings(shape),
+        **settings_of(shape),
         "automaton_states": rule.compile(shape.words).num_states,
         "seconds": seconds,
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),

@@ -24,7 +24,7 @@ import tyro
 
 from bighmm import HMM
 from peers import PEERS, Peer, Result
-from record import best_seconds, save, settings, surroundings
+from record import best_seconds, save, settings_of, surroundings
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def main(shape: Shape) -> None:
     print(f"bighmm: {our_seconds:.3f} s")
     measured = {
         "operation": "one Baum-Welch iteration, dense",
-        **settings(shape),
+        **settings_of(shape),
         "seconds": our_seconds,
         **_compare(given, ours, our_seconds),
         **surroundings(),

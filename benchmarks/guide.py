@@ -40,7 +40,7 @@ from bighmm.files import read_json
 from bighmm.guide.hugging_face import continuation_log_probs
 from bighmm.guide.texts import GuideSettings, write
 from bighmm.lm import HMMLM
-from record import save, settings, surroundings
+from record import save, settings_of, surroundings
 
 THEMES = {
     "kitchen": "bread butter cook cup dinner fire fish garlic knife oven plate pot salt soup",
@@ -112,7 +112,7 @@ def main(arguments: Arguments) -> None:
             print(f"{name}\t{' '.join(words)}\t{text}")
     measured = {
         "operation": "guiding a language model",
-        **settings(arguments),
+        **settings_of(arguments),
         "language_model": Path(language_model.place.name).name,
         "states": lm.hmm().num_states,
         "words": lm.tokenizer.size,

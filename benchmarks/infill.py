@@ -27,7 +27,7 @@ from torch import Tensor
 from bighmm import HMM
 from bighmm.support import Blocked
 from bighmm.transitions import Factored
-from record import save, settings, surroundings
+from record import save, settings_of, surroundings
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def main(shape: Shape) -> None:
         rows.append(
             {
                 "operation": name,
-                **settings(shape),
+                **settings_of(shape),
                 "milliseconds": shortest,
                 "median_milliseconds": median,
                 "normalisers_seconds": loading,

@@ -11,7 +11,7 @@ from typing import Any
 
 from bighmm.reproduce.record import surroundings
 
-__all__ = ["RESULTS", "ROOT", "best_seconds", "save", "settings", "surroundings"]
+__all__ = ["RESULTS", "ROOT", "best_seconds", "save", "settings_of", "surroundings"]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -27,7 +27,7 @@ def best_seconds(work: Callable[[], Any], repeats: int) -> float:
     return min(times)
 
 
-def settings(arguments: Any) -> dict[str, Any]:
+def settings_of(arguments: Any) -> dict[str, Any]:
     """The fields of a dataclass of arguments that say what was measured, not where it is kept."""
     return {name: value for name, value in asdict(arguments).items() if name not in ("hmm", "out")}
 
