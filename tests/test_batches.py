@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bighmm.batches import make_batches, padded_rows
+from bighmm.batches import labelled_batches, make_batches, padded_rows
 from bighmm.corpus import sentence_bounds
 
 END = 60_000
@@ -256,3 +256,18 @@ def test_errors():
         batches_of("streams", [])
     with pytest.raises(ValueError, match="has 6 tokens and does not fit into a window of 5; use"):
         batches_of("documents", [3, 6])
+
+
+def test_two_sets_of_batches_read_an_epoch_once_each(monkeypatch):
+    tokens, documents = corpus([7, 9, 30])
+    shuffled = []
+    monkeypatch.setattr(
+        "bighmm.batches._shuffled",
+        lambda tokens, documents, seed, epoch: (shuffled.append(epoch), tokens)[1],
+    )
+    labelled = labelled_batches(
+        "windows", tokens, documents, tokens, end=0, batch=2, window=4, seed=0
+    )
+    for step in range(labelled.steps_per_epoch):
+        labelled.batch(step)
+    assert shuffled == [0, 0]  # once for the words, once for their states

@@ -85,6 +85,7 @@ class Streams:
         self.shape = (self.rows, window)
         per_row = math.ceil(len(tokens) / self.rows)
         self.steps_per_epoch = math.ceil(per_row / window)
+        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -93,8 +94,7 @@ class Streams:
         lengths = np.clip(bounds[1:] - first, 0, self.window)
         return Batch(_padded(stream, first, lengths), lengths, continues=place > 0)
 
-    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
-    def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         stream = self.tokens
         if self.shuffled:
             stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
@@ -112,6 +112,7 @@ class Sentences:
         self.tokens, self.rows, self.seed = tokens, batch, seed
         self.bounds = sentence_bounds(tokens, end)
         self.steps_per_epoch = -(-(len(self.bounds) - 1) // batch)
+        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -119,8 +120,7 @@ class Sentences:
         lengths = self.bounds[chosen + 1] - self.bounds[chosen]
         return Batch(padded_rows(self.tokens, self.bounds, chosen), lengths, continues=False)
 
-    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
-    def _epoch(self, epoch: int) -> list[np.ndarray]:
+    def _read(self, epoch: int) -> list[np.ndarray]:
         generator = _generator(self.seed, epoch)
         sentences = generator.permutation(len(self.bounds) - 1)
         lengths = np.diff(self.bounds)
@@ -143,6 +143,7 @@ class Windows:
         self.shape = (batch, window)
         self.count = -(-len(tokens) // window)
         self.steps_per_epoch = -(-self.count // batch)
+        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -151,8 +152,7 @@ class Windows:
         lengths = np.minimum(self.window, len(stream) - first)
         return Batch(_padded(stream, first, lengths), lengths, continues=False)
 
-    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
-    def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
         return stream, _generator(self.seed, epoch, 1).permutation(self.count)
 
@@ -175,6 +175,7 @@ class Documents:
             )
         self.shape = (self.rows, window)
         self.steps_per_epoch = -(-(len(documents) - 1) // self.rows)
+        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -182,8 +183,7 @@ class Documents:
         lengths = self.bounds[chosen + 1] - self.bounds[chosen]
         return Batch(padded_rows(self.tokens, self.bounds, chosen), lengths, continues=False)
 
-    @lru_cache(maxsize=1)  # noqa: B019  one object per run, and only the current epoch
-    def _epoch(self, epoch: int) -> np.ndarray:
+    def _read(self, epoch: int) -> np.ndarray:
         return _generator(self.seed, epoch).permutation(len(self.bounds) - 1)
 
 
