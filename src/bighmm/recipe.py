@@ -19,7 +19,7 @@ import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from bighmm import baselines, params
 from bighmm.batches import BatchKind
@@ -123,6 +123,12 @@ class InitialSettings:
     """A language model whose output weights the word embeddings begin with."""
     frozen_tokens: int = 0
     """For so many tokens state and word embeddings stay as they began."""
+
+    FOLDERS: ClassVar[tuple[str, ...]] = ("labels", "pretrained", "head")
+
+    def folders(self) -> list[str]:
+        """What the model begins with, on the disk."""
+        return [folder for name in self.FOLDERS if (folder := getattr(self, name))]
 
 
 @dataclass(frozen=True)
@@ -312,8 +318,11 @@ def _check_initial(recipe: Recipe) -> None:
         )
     if initial.centroids and initial.labels is None:
         raise ValueError("centroids are those of labels; give --labels too")
-    given = initial.labels or initial.pretrained or initial.head
-    if given is not None and recipe.model.family != "hmm":
-        raise ValueError(f"{given} initialises an HMM, not a model of {recipe.model.family}")
-    if given is not None and recipe.training.optimizer != "adamw":
-        raise ValueError(f"{given} goes with the optimiser adamw, not {recipe.training.optimizer}")
+    given = initial.folders()
+    if given and recipe.model.family != "hmm":
+        raise ValueError(f"{given[0]} initialises an HMM, not a model of {recipe.model.family}")
+    others = [folder for folder in given if folder != initial.labels]
+    if others and recipe.training.optimizer != "adamw":
+        raise ValueError(
+            f"{others[0]} goes with the optimiser adamw, not {recipe.training.optimizer}"
+        )

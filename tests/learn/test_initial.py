@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from bighmm.cli.main import main
 from bighmm.corpus import prepare
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import open_teacher
+from bighmm.interop.arrays import to_numpy
 from bighmm.learn.loop import Stopped, Training
 from bighmm.learn.setup import make_support, new_model
 from bighmm.params.neural import NeuralOptions
@@ -111,6 +113,67 @@ def test_tokens_keep_their_labels_however_they_are_shuffled(batches, text, corpu
         for ids, states, length in zip(batch.ids, batch.states, batch.lengths, strict=True):
             found += zip(ids[:length].tolist(), states[:length].tolist(), strict=True)
     assert sorted(found) == pairs
+
+
+def baum_welch_recipe(text, labels, support="dense", **training):
+    """Labels for the first five steps, then none."""
+    model = ModelSettings(states=STATES, blocks=2, support=support, parameters="scalar")
+    initial = InitialSettings(labels=str(labels), labelled_tokens=5 * TOKENS_PER_STEP)
+    wanted = recipe(text, model, initial)
+    changes = {"optimizer": "baum-welch", "state_dropout": 0.0, "schedule": "constant", **training}
+    return dataclasses.replace(wanted, training=dataclasses.replace(wanted.training, **changes))
+
+
+@pytest.mark.parametrize("support", ["dense", "blocked"])
+def test_baum_welch_from_labels_takes_their_shares(support, text, corpus, tmp_path):
+    """One step over the whole text: how often a state, a word of it and its next state are."""
+    model = ModelSettings(states=STATES, blocks=2, support=support, parameters="scalar")
+    labels = labels_for(corpus, tmp_path / "labels", model)
+    wanted = baum_welch_recipe(text, labels.folder, support, full_batch=True, batches="ordered")
+    training, _ = train(wanted, corpus, tmp_path / "run", stop_at=1)
+    tokens, states = corpus.split("train").tolist(), labels.states.tolist()
+    rows = training.steps.phases[0].steps.batches.shape[0]
+    cuts = set(np.linspace(0, len(tokens), rows + 1).round().astype(int).tolist())
+    starts, moves = torch.zeros(STATES), torch.zeros(STATES, STATES)
+    emissions = torch.zeros(corpus.tokenizer.size, STATES)
+    for i, (token, state) in enumerate(zip(tokens, states, strict=True)):
+        emissions[token, state] += 1
+        if i in cuts or tokens[i - 1] == corpus.tokenizer.end:
+            starts[state] += 1
+        else:
+            moves[states[i - 1], state] += 1
+    found = {name: torch.from_numpy(a).float() for name, a in to_numpy(training.lm.hmm()).items()}
+    torch.testing.assert_close(found["start"], starts / starts.sum())
+    for name, counts in (("transition", moves), ("emission", emissions.T)):
+        used = counts.sum(1) > 0  # other states keep what they have
+        shares = counts[used] / counts[used].sum(1, keepdim=True)
+        torch.testing.assert_close(found[name][used], shares)
+        assert used.any()
+
+
+@pytest.mark.parametrize("batches", ["windows", "streams"])
+@pytest.mark.parametrize("stop_at", [3, 5, 7])
+def test_baum_welch_with_labels_and_then_without_resumes(batches, stop_at, text, corpus, tmp_path):
+    labels = labels_for(corpus, tmp_path / "labels", MODELS["scalar"])
+    wanted = baum_welch_recipe(text, labels.folder, batches=batches, step_size=0.3)
+    whole, losses = train(wanted, corpus, tmp_path / "whole")
+    assert [phase.until for phase in whole.steps.phases] == [5, float("inf")]
+    assert losses[5] < losses[4] < losses[0]
+    train(wanted, corpus, tmp_path / "parts", stop_at=stop_at)
+    parts, again = train(wanted, corpus, tmp_path / "parts", resume=True)
+    assert losses == again
+    for one, other in zip(whole.lm.params.parameters(), parts.lm.params.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["pretrained", "head"])
+def test_baum_welch_does_not_begin_with_networks(name):
+    with pytest.raises(ValueError, match="somewhere goes with the optimiser adamw"):
+        Recipe(
+            model=ModelSettings(parameters="scalar"),
+            training=TrainingSettings(optimizer="baum-welch", state_dropout=0.0),
+            initial=InitialSettings(**{name: "somewhere"}),
+        )
 
 
 @pytest.mark.parametrize("stop_at", [2, 5, 7])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bighmm.recipe import from_dict, read_recipe
+from bighmm.recipe import InitialSettings, from_dict, read_recipe
 from bighmm.reproduce.claims import judge
 from bighmm.reproduce.prepare import named_in
 from bighmm.reproduce.report import write_docs
@@ -126,4 +126,9 @@ def _what_matters(recipe):
     if recipe.training.schedule != "plateau":
         aside |= {"plateau_factor", "plateau_patience"}
     kept = {name: value for name, value in training.items() if name not in aside}
-    return recipe.model, recipe.parameters, recipe.initial, kept
+    names = {
+        name: Path(folder).name
+        for name in InitialSettings.FOLDERS
+        if (folder := getattr(recipe.initial, name))
+    }
+    return recipe.model, recipe.parameters, dataclasses.replace(recipe.initial, **names), kept

@@ -8,6 +8,7 @@ numbers here: their normaliser is part of them and is held fixed.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from bighmm.emissions import EmissionTable
 from bighmm.infer import counts_triton
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length
+from bighmm.infer.joint import log_joint
 from bighmm.transitions import Table
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def expected_counts(hmm: HMM, sequences: Sequences, cost_per_position: int) -> C
 
 
 class Counting:
-    """The expected counts of one model, summed over all the windows that are added."""
+    """The counts of one model, expected or known, summed over all the windows that are added."""
 
     def __init__(self, hmm: HMM, impl: str = "auto") -> None:
         """impl: as in `kernels`, for dense models that fit those of `counts_triton`."""
@@ -76,10 +78,20 @@ class Counting:
         if self.kernels:
             found = counts_triton.count(self.hmm, self.tables, window, carry)
         log_prob, carry, counts = found or self._count(window, carry)
+        self._add(counts)
+        return log_prob, carry
+
+    def add_known(self, window: Sequences, states: Tensor, before: Tensor) -> Tensor:
+        """The terms (B, T) of log p(window, states), as `log_joint` has them: states are known."""
+        with torch.enable_grad():
+            terms = log_joint(self.hmm, window, states, before)
+        self._add(torch.autograd.grad(terms.sum(), self.tables, allow_unused=True))
+        return terms.detach()
+
+    def _add(self, counts: Sequence[Tensor | None]) -> None:
         for total, count in zip(self.sums, counts, strict=True):
             if count is not None:
                 total += count
-        return log_prob, carry
 
     def _count(
         self, window: Sequences, carry: Carry

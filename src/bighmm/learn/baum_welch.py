@@ -34,9 +34,15 @@ from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Counting, Counts, Sums
 from bighmm.infer.inputs import Carry, trusted
-from bighmm.learn.objective import Trainable
+from bighmm.learn.objective import (
+    State,
+    Trainable,
+    Window,
+    labelled_beginning,
+    labelled_window,
+)
 from bighmm.learn.schedule import Schedule
-from bighmm.learn.steps import Done, restore_tensors, saved_tensors
+from bighmm.learn.steps import Done, on_device, restore_tensors, saved_tensors
 from bighmm.lm import HMMLM
 from bighmm.params.scalar import Scalar
 from bighmm.recipe import TrainingSettings
@@ -115,6 +121,8 @@ def _sums_by_state(support: Support, cells: Tensor) -> Tensor:
 class BaumWelchSteps:
     """Steps of a training run: the counts of a batch, or of the whole text, then new tables.
 
+    Where the batches have labels the counts are those of the labels: states are known.
+
     α is `step_size` times the learning rate's share of its highest value, so that it follows the
     schedule. With `full_batch` a step reads the batches of the first epoch, the same every time.
     """
@@ -127,7 +135,7 @@ class BaumWelchSteps:
         assert isinstance(lm, HMMLM) and isinstance(lm.params, Scalar), "as the recipe's check says"
         self.lm, self.params = lm, lm.params
         self.batches, self.settings, self.schedule = batches, settings, schedule
-        self.carry: Carry | None = None
+        self.carried: State | None = None
 
     def run(self, step: int, count: int) -> list[Done]:
         return [self._one(step + i) for i in range(count)]
@@ -135,16 +143,14 @@ class BaumWelchSteps:
     def _one(self, step: int) -> Done:
         with torch.no_grad():
             hmm = self.params()
-        counting, carry = Counting(hmm), self.carry
+        counting, carried = Counting(hmm), self.carried
         log_prob = torch.zeros((), dtype=torch.float64, device=self.lm.device)
         tokens = 0
         for batch in self._batches(step):
-            ids = torch.from_numpy(batch.ids).to(self.lm.device)
-            lengths = torch.from_numpy(batch.lengths).to(self.lm.device)
-            if carry is None or not batch.continues:
-                carry = Carry.at_start(hmm, len(ids))
-            of_rows, carry = counting.add(trusted(hmm, ids, lengths), carry)
-            log_prob += of_rows.sum(dtype=torch.float64)
+            window = on_device(batch, self.lm.device)
+            add = _add if window.states is None else _add_labelled
+            found, carried = add(counting, window, carried if batch.continues else None)
+            log_prob += found.sum(dtype=torch.float64)
             tokens += int(batch.lengths.sum())
         step_size = self.settings.step_size * self.schedule.rate(step) / self.settings.lr
         size = torch.nn.utils.get_total_norm(counting.sums)
@@ -152,15 +158,14 @@ class BaumWelchSteps:
         done = Done(nats / tokens, norm, step_size, tokens)
         if math.isfinite(done.loss) and math.isfinite(done.norm):
             self._become(improved(hmm, counting.sums, step_size, self.settings.smoothing))
-            self.carry = carry
+            self.carried = carried
         return done
 
     def tensors(self) -> dict[str, Tensor]:
-        return saved_tensors(self.lm, None, None if self.carry is None else vars(self.carry))
+        return saved_tensors(self.lm, None, self.carried)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        carried = restore_tensors(self.lm, None, tensors)
-        self.carry = None if carried is None else Carry(**carried)
+        self.carried = restore_tensors(self.lm, None, tensors)
 
     def _batches(self, step: int) -> Iterator[Batch]:
         if not self.settings.full_batch:
@@ -177,3 +182,20 @@ class BaumWelchSteps:
         ):
             logits.copy_(torch.where(found > -torch.inf, found, logits))
         self.lm.forget()
+
+
+def _add(counting: Counting, window: Window, carried: State | None) -> tuple[Tensor, State]:
+    """log p of each row, and what is carried on."""
+    hmm = counting.hmm
+    carry = Carry.at_start(hmm, len(window.ids)) if carried is None else Carry(**carried)
+    of_rows, carry = counting.add(trusted(hmm, window.ids, window.lengths), carry)
+    return of_rows, vars(carry)
+
+
+def _add_labelled(
+    counting: Counting, window: Window, carried: State | None
+) -> tuple[Tensor, State]:
+    """log p of each word and its state, and what is carried on."""
+    carried = carried or labelled_beginning(len(window.ids), window.ids.device)
+    sequences, states, after = labelled_window(counting.hmm, window, carried)
+    return counting.add_known(sequences, states, carried["state"]), after

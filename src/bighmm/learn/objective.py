@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from bighmm.baselines.neural import NeuralLM
-from bighmm.infer.inputs import ends_text, trusted
+from bighmm.hmm import HMM
+from bighmm.infer.inputs import Sequences, ends_text, trusted
 from bighmm.infer.joint import log_joint
 from bighmm.learn.carried import Carried
 from bighmm.lm import HMMLM
@@ -97,29 +98,43 @@ class LabelledObjective:
         self.lm = lm
 
     def begin(self, rows: int) -> State:
-        device = self.lm.device
-        return {
-            "state": torch.full((rows,), -1, device=device),
-            "fresh": torch.ones(rows, dtype=torch.bool, device=device),
-        }
+        return labelled_beginning(rows, self.lm.device)
 
     def loss(self, window: Window, carried: State, key: Tensor) -> tuple[Tensor, State]:
-        assert window.states is not None, "the batches have labels"
         hmm = self.lm.params()
-        sequences = trusted(hmm, window.ids, window.lengths)
-        sequences.fresh[:, 0] = carried["fresh"]
-        terms = log_joint(hmm, sequences, window.states, carried["state"])
-        last = (window.lengths - 1).clamp(min=0).unsqueeze(1)
-        empty = window.lengths == 0
-        state = window.states.gather(1, last).squeeze(1)
-        fresh = ends_text(hmm, window.ids.gather(1, last).squeeze(1))
-        return -terms.sum() / window.lengths.sum(), {
-            "state": torch.where(empty, carried["state"], state),
-            "fresh": torch.where(empty, carried["fresh"], fresh),
-        }
+        sequences, states, after = labelled_window(hmm, window, carried)
+        terms = log_joint(hmm, sequences, states, carried["state"])
+        return -terms.sum() / window.lengths.sum(), after
 
     def precision(self) -> AbstractContextManager[None]:
         return precision_of(self.lm)
+
+
+def labelled_beginning(rows: int, device: torch.device) -> State:
+    """What is carried into the first window of labelled text."""
+    return {
+        "state": torch.full((rows,), -1, device=device),
+        "fresh": torch.ones(rows, dtype=torch.bool, device=device),
+    }
+
+
+def labelled_window(hmm: HMM, window: Window, carried: State) -> tuple[Sequences, Tensor, State]:
+    """A window as inference takes it, its states, and what is carried on."""
+    assert window.states is not None, "the batches have labels"
+    sequences = trusted(hmm, window.ids, window.lengths)
+    sequences.fresh[:, 0] = carried["fresh"]
+    last = (window.lengths - 1).clamp(min=0).unsqueeze(1)
+    empty = window.lengths == 0
+    state = window.states.gather(1, last).squeeze(1)
+    fresh = ends_text(hmm, window.ids.gather(1, last).squeeze(1))
+    return (
+        sequences,
+        window.states,
+        {
+            "state": torch.where(empty, carried["state"], state),
+            "fresh": torch.where(empty, carried["fresh"], fresh),
+        },
+    )
 
 
 class NeuralObjective:

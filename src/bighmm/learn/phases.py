@@ -65,12 +65,13 @@ def make_phases(
 ) -> Steps:
     """The steps of a recipe: in phases where it has labels or frozen embeddings."""
     settings, initial = recipe.training, recipe.initial
-    per_step = settings.batch * settings.window
+    whole = settings.full_batch
+    per_step = len(corpus.split("train")) if whole else settings.batch * settings.window
     labelled = math.ceil(initial.labelled_tokens / per_step) if initial.labels else 0
     frozen = math.ceil(initial.frozen_tokens / per_step)
     if not isinstance(lm, HMMLM) or not (labelled or frozen):
         return make_steps(lm, batches, settings, schedule)
-    optimizer = make_optimizer(lm, settings)
+    optimizer = make_optimizer(lm, settings) if settings.optimizer == "adamw" else None
     phases, begin = [], 0.0
     for end in sorted({float(labelled), float(frozen), math.inf} - {0.0}):
         read, objective = batches, None

@@ -10,13 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bighmm import randomness
 from bighmm.baselines.neural import NeuralLM
-from bighmm.batches import Batches
+from bighmm.batches import Batch, Batches
 from bighmm.infer import dense_triton
 from bighmm.kernels import use_triton
 from bighmm.learn.objective import Objective, State, Trainable, Window, make_objective
@@ -114,11 +113,7 @@ class PlainSteps:
 
     def _one(self, step: int) -> Done:
         batch = self.batches.batch(step)
-        window = Window(
-            self._on_device(batch.ids),
-            self._on_device(batch.lengths),
-            None if batch.states is None else self._on_device(batch.states),
-        )
+        window = on_device(batch, self.lm.device)
         carried = self.carried
         if carried is None or not batch.continues:
             carried = self.objective.begin(len(window.ids))
@@ -137,14 +132,17 @@ class PlainSteps:
             self.carried = {name: tensor.detach() for name, tensor in carried.items()}
         return done
 
-    def _on_device(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(self.lm.device)
-
     def tensors(self) -> dict[str, Tensor]:
         return saved_tensors(self.lm, self.optimizer, self.carried)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.carried = restore_tensors(self.lm, self.optimizer, tensors)
+
+
+def on_device(batch: Batch, device: torch.device) -> Window:
+    states = None if batch.states is None else torch.from_numpy(batch.states).to(device)
+    ids, lengths = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.lengths))
+    return Window(ids, lengths, states)
 
 
 def clip(lm: Trainable, optimizer: torch.optim.Optimizer, settings: TrainingSettings) -> Tensor:

@@ -17,10 +17,9 @@ from bighmm.reproduce.rows import Paper, Prepare
 FINISHED = ("manifest.json", "result.json")  # what labels and runs have when they are complete
 
 
-def named_in(recipe: Path) -> tuple[str, ...]:
+def named_in(recipe: Path) -> list[str]:
     """The folders that a recipe begins with."""
-    initial = read_recipe(recipe).initial
-    return tuple(filter(None, (initial.labels, initial.pretrained, initial.head)))
+    return read_recipe(recipe).initial.folders()
 
 
 def needs(entry: Prepare, paper: Paper) -> list[Prepare]:

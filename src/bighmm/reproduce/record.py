@@ -12,14 +12,13 @@ from typing import Any
 import torch
 
 from bighmm.files import read_json
+from bighmm.recipe import InitialSettings
 
 PATHS = (
     ("corpus", "data"),
     ("corpus", "tokenizer"),
     ("model", "paths"),
-    ("initial", "labels"),
-    ("initial", "pretrained"),
-    ("initial", "head"),
+    *(("initial", name) for name in InitialSettings.FOLDERS),
 )
 
 

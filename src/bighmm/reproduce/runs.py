@@ -82,7 +82,8 @@ def missing(paper: Paper, selected: Paper, seeds: Sequence[int] = ()) -> list[Jo
             for seed in _lacking(paper, table, row, seeds):
                 name, recipe = run_name(row, seed), paper.recipe_file(row)
                 train = (row.recipe, row.corpus) in with_train
-                jobs[name] = Job(name, recipe, row.corpus, seed, train, named_in(recipe))
+                begins_with = tuple(named_in(recipe))
+                jobs[name] = Job(name, recipe, row.corpus, seed, train, begins_with)
     return list(jobs.values())
 
 
