@@ -1,0 +1,94 @@
+"""Tokens per second of whole training steps, from text on the disk to new parameters.
+
+    python benchmarks/training.py recipes/lee2025/*-512.toml --data FOLDER
+
+Each recipe is trained for some steps without being timed, in which kernels are compiled and a graph
+is captured, and then for `--tokens` more, with nothing beside it. What is timed is what
+`bighmm train` does between two looks at the validation text; making batches is part of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from bighmm.cli.common import find_device
+from bighmm.corpus import Corpus, prepare
+from bighmm.learn.phases import make_phases
+from bighmm.learn.schedule import make_schedule
+from bighmm.learn.setup import new_model, training_batches
+from bighmm.recipe import InitialSettings, Recipe, read_recipe
+from record import save, surroundings
+
+
+@dataclass(frozen=True)
+class Arguments:
+    recipes: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    data: str = "pydoc"
+    tokenizer: str | None = None
+    tokens: int = 50_000_000
+    """Timed tokens of each recipe."""
+    warm_up: int = 200
+    """Steps before."""
+    device: str = "auto"
+    out: str = "bench/training.json"
+    """Where under results/ to save the figures."""
+
+
+def main(arguments: Arguments) -> None:
+    device = find_device(arguments.device)
+    corpus = prepare(arguments.data, tokenizer=arguments.tokenizer)
+    rows = []
+    for path in arguments.recipes:
+        row = measure(read_recipe(path), corpus, device, arguments)
+        rows.append({"operation": "training", "recipe": path.stem, **row, **surroundings()})
+        print(f"{path.stem}: {row['tokens_per_second'] / 1e6:.2f}M tokens per second")
+    print(f"saved to {save(arguments.out, rows)}")
+
+
+def measure(
+    recipe: Recipe, corpus: Corpus, device: torch.device, arguments: Arguments
+) -> dict[str, Any]:
+    recipe = dataclasses.replace(recipe, initial=InitialSettings())  # from a random beginning
+    torch.manual_seed(recipe.training.seed)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    lm = new_model(recipe, corpus).to(device)
+    batches = training_batches(corpus, recipe.training)
+    total = round(recipe.training.epochs * batches.steps_per_epoch)
+    steps = make_phases(recipe, corpus, lm, batches, make_schedule(recipe.training, total))
+    step = 0
+    while step < arguments.warm_up:
+        step += len(steps.run(step, steps.at_once))
+    tokens, loss = 0, 0.0
+    _wait(device)
+    began = time.perf_counter()
+    while tokens < arguments.tokens:
+        done = steps.run(step, steps.at_once)
+        step, tokens, loss = step + len(done), tokens + sum(d.tokens for d in done), done[-1].loss
+    _wait(device)
+    seconds = time.perf_counter() - began
+    return {
+        "states": recipe.model.states,
+        "parameters": sum(p.numel() for p in lm.params.parameters()),
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "loss": loss,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
+    }
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))
