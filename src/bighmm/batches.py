@@ -37,6 +37,11 @@ class Batches(Protocol):
         """The largest (B, T), if batches are about that large; None if they vary."""
         ...
 
+    @property
+    def tokens_per_step(self) -> float:
+        """About how many tokens a batch has."""
+        ...
+
     def batch(self, step: int) -> Batch: ...
 
 
@@ -85,6 +90,7 @@ class Streams:
         self.shape = (self.rows, window)
         per_row = math.ceil(len(tokens) / self.rows)
         self.steps_per_epoch = math.ceil(per_row / window)
+        self.tokens_per_step = self.rows * window
         self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
@@ -112,6 +118,7 @@ class Sentences:
         self.tokens, self.rows, self.seed = tokens, batch, seed
         self.bounds = sentence_bounds(tokens, end)
         self.steps_per_epoch = -(-(len(self.bounds) - 1) // batch)
+        self.tokens_per_step = len(tokens) / self.steps_per_epoch
         self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
@@ -143,6 +150,7 @@ class Windows:
         self.shape = (batch, window)
         self.count = -(-len(tokens) // window)
         self.steps_per_epoch = -(-self.count // batch)
+        self.tokens_per_step = batch * window
         self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
@@ -175,6 +183,7 @@ class Documents:
             )
         self.shape = (self.rows, window)
         self.steps_per_epoch = -(-(len(documents) - 1) // self.rows)
+        self.tokens_per_step = len(tokens) / self.steps_per_epoch
         self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
 
     def batch(self, step: int) -> Batch:
@@ -193,6 +202,7 @@ class Labelled:
     def __init__(self, tokens: Batches, states: Batches) -> None:
         self.tokens, self.states = tokens, states
         self.shape, self.steps_per_epoch = tokens.shape, tokens.steps_per_epoch
+        self.tokens_per_step = tokens.tokens_per_step
 
     def batch(self, step: int) -> Batch:
         return replace(self.tokens.batch(step), states=self.states.batch(step).ids)

@@ -13,7 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bighmm.kernels import Impl, kept
+from bighmm.keeping import kept
+from bighmm.kernels import Impl
 from bighmm.kernels.row_norm import row_norm
 
 
@@ -38,6 +39,10 @@ class Emissions(Protocol):
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Emissions: ...
 
+    def detach(self) -> Emissions:
+        """The same without a gradient."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class EmissionTable:
@@ -55,6 +60,9 @@ class EmissionTable:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> EmissionTable:
         return EmissionTable(self.table.to(device, dtype))
+
+    def detach(self) -> EmissionTable:
+        return EmissionTable(self.table.detach())
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +97,9 @@ class FactoredEmission:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FactoredEmission:
         return FactoredEmission(*(t.to(device, dtype) for t in self.operands))
+
+    def detach(self) -> FactoredEmission:
+        return FactoredEmission(*(t.detach() for t in self.operands))
 
     def _compute_norm(self) -> Tensor:
         impl: Impl = "auto" if self.emit.dtype == torch.float32 else "torch"

@@ -28,6 +28,7 @@ from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
 from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
 from bighmm.hmm import HMM
 from bighmm.infer.infill import FillProbs
+from bighmm.keeping import outliving
 from bighmm.support import Blocked, Dense, Free, Support
 from bighmm.text import Tokenizer, load_tokenizer
 
@@ -73,12 +74,12 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
     def hmm(self) -> HMM:
         """The distributional parameters, computed once and cached (see `forget`)."""
         if self._hmm is None:
-            with torch.no_grad():
+            with outliving(), torch.no_grad():
                 made = self.params()
-                # Transitions may be made of the parameters themselves, which ask for a gradient.
-                transitions = made.transitions.detach()
+                # They may be made of the parameters themselves, which ask for a gradient.
+                transitions, emissions = made.transitions.detach(), made.emissions.detach()
                 _ = transitions.norm
-                self._hmm = dataclasses.replace(made, transitions=transitions)
+                self._hmm = dataclasses.replace(made, transitions=transitions, emissions=emissions)
         return self._hmm
 
     def predictor(self) -> HMM:

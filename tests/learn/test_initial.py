@@ -303,3 +303,20 @@ def test_from_the_command_line(text, corpus, tmp_path, capsys):
 
 def test_options_are_neural():
     assert isinstance(Recipe(model=MODELS["dense"]).parameters, NeuralOptions)
+
+
+def test_labelled_texts_of_several_lengths_are_read_once(tmp_path):
+    """`labelled_tokens` counts tokens, not the places of padded batches."""
+    lines = [" ".join(["w"] * (1 + 7 * (i % 5 == 0))) for i in range(200)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(lines))
+    corpus = prepare(path)
+    labels = labels_for(corpus, tmp_path / "labels", MODELS["scalar"])
+    size = len(corpus.split("train"))
+    initial = InitialSettings(labels=str(labels.folder), labelled_tokens=size)
+    wanted = recipe(path, MODELS["scalar"], initial)
+    changed = dataclasses.replace(wanted.training, batches="documents", window=16, batch=5)
+    wanted = dataclasses.replace(wanted, training=changed)
+    lm = new_model(wanted, corpus)
+    training = Training(wanted, corpus, lm, tmp_path / "run", Watcher())
+    assert training.steps.phases[0].until == training.batches.steps_per_epoch

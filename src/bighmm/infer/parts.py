@@ -10,6 +10,7 @@ one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
+from bighmm.keeping import outliving
 from bighmm.kernels import at_once
 from bighmm.transitions import Transitions
 
@@ -29,20 +31,24 @@ class _Pool:
 
     def __init__(self) -> None:
         self.free: list[Tensor] = []
+        self.lock = threading.RLock()  # a part may be given back while another one is taken
 
     def take(self, size: int, like: Tensor) -> Tensor:
         """Space for `size` numbers of the type and on the device of `like`."""
         if like.device.type == "cpu":  # elsewhere torch itself keeps memory
-            for place, memory in enumerate(self.free):
-                if memory.numel() == size and memory.dtype == like.dtype:
-                    return self.free.pop(place)
-        return like.new_empty(size)
+            with self.lock:
+                for place, memory in enumerate(self.free):
+                    if memory.numel() == size and memory.dtype == like.dtype:
+                        return self.free.pop(place)
+        with outliving():
+            return like.new_empty(size)
 
     def give(self, memory: Tensor | None) -> None:
         if memory is not None and memory.device.type == "cpu" and memory.numel() <= POOL_ELEMENTS:
-            self.free.append(memory)
-            while sum(m.numel() for m in self.free) > POOL_ELEMENTS:
-                self.free.pop(0)
+            with self.lock:
+                self.free.append(memory)
+                while sum(m.numel() for m in self.free) > POOL_ELEMENTS:
+                    self.free.pop(0)
 
 
 POOL = _Pool()

@@ -7,7 +7,7 @@ Triton's interpreter (TRITON_INTERPRET=1) runs the same kernels on a CPU, for te
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal
@@ -98,20 +98,6 @@ class _Rounded(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return grad
-
-
-def kept(
-    holder: object, name: str, operands: tuple[Tensor, ...], compute: Callable[[], Tensor]
-) -> Tensor:
-    """What `compute` gives, kept in `holder`.
-
-    A value that was made without gradient does not serve where one is due.
-    """
-    found: Tensor | None = holder.__dict__.get(name)
-    due = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
-    if found is None or (due and not found.requires_grad):
-        found = holder.__dict__[name] = compute()
-    return found
 
 
 @cache

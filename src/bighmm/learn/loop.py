@@ -116,7 +116,7 @@ class Training:
         count = min(self.steps.at_once, next_check - self.step)
         began = time.monotonic()
         finished = self.steps.run(self.step, count)
-        each = (time.monotonic() - began) / count
+        each = (time.monotonic() - began) / max(1, len(finished))
         for done in finished:
             self._require_finite(self.step + 1, "loss", done.loss)
             self._require_finite(self.step + 1, "gradient's norm", done.norm)

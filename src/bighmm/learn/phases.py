@@ -65,8 +65,7 @@ def make_phases(
 ) -> Steps:
     """The steps of a recipe: in phases where it has labels or frozen embeddings."""
     settings, initial = recipe.training, recipe.initial
-    whole = settings.full_batch
-    per_step = len(corpus.split("train")) if whole else settings.batch * settings.window
+    per_step = len(corpus.split("train")) if settings.full_batch else batches.tokens_per_step
     labelled = math.ceil(initial.labelled_tokens / per_step) if initial.labels else 0
     frozen = math.ceil(initial.frozen_tokens / per_step)
     if not isinstance(lm, HMMLM) or not (labelled or frozen):
