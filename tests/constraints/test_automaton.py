@@ -227,3 +227,10 @@ def test_errors(make, said):
 def test_a_rule_is_combined_with_a_rule():
     with pytest.raises(TypeError, match="with a rule only"):
         _ = c.length(1) & 3
+
+
+def test_excludes_of_thousands_of_tokens():
+    rule = c.excludes([[i] for i in range(0, 6000, 2)] + [[1, 3], [5, 4]])
+    found = rule.compile(10_000)
+    assert found.num_states == 3 and found.accepts([1, 5, 3, 1, 7])
+    assert not found.accepts([1, 1, 3]) and not found.accepts([7, 4]) and not found.accepts([5, 4])

@@ -119,7 +119,8 @@ def contains(phrases: Iterable[Sequence[int]]) -> Rule:
 def excludes(phrases: Iterable[Sequence[int]]) -> Rule:
     """None of the phrases occurs."""
     found = _phrases(phrases)
-    return _all_of([~_single(_occurs, ids) for ids in found], f"excludes({found})")
+    every = [id for ids in found for id in ids]
+    return Rule(lambda size: _none_occurs(found, size), f"excludes({found})", every)
 
 
 def in_order(phrases: Iterable[Sequence[int]]) -> Rule:
@@ -260,6 +261,44 @@ def _just_seen(ids: Sequence[int], size: int) -> Automaton:
             table[place, letter] = place + 1
             border = follows
     return Automaton(table, np.arange(len(ids) + 1) == len(ids), class_of)
+
+
+def _none_occurs(phrases: list[list[int]], size: int) -> Automaton:
+    """Accepts what has none of the phrases in it.
+
+    The automaton of Aho and Corasick. A state is the longest beginning of any phrase that the last
+    tokens are, and goes on like `border`, the next shorter one, where no phrase does. From the last
+    state, in which a phrase has occurred, nothing leads back.
+    """
+    alone = {ids[0] for ids in phrases if len(ids) == 1}
+    longer = [ids for ids in phrases if not alone.intersection(ids)]  # others cannot occur at all
+    class_of, letters = classes_of([id for ids in longer for id in ids], size)
+    class_of[list(alone)] = len(letters) + 1
+    goes_on: list[dict[int, int]] = [{}]
+    occurred: set[int] = set()
+    for ids in longer:
+        state = 0
+        for id in ids:
+            state = goes_on[state].setdefault(letters[id], len(goes_on))
+            if state == len(goes_on):
+                goes_on.append({})
+        occurred.add(state)
+    table = np.zeros((len(goes_on) + 1, len(letters) + 1 + bool(alone)), dtype=np.int64)
+    border = [0] * len(goes_on)
+    met = [0]
+    for state in met:  # it grows meanwhile, shorter beginnings first
+        table[state] = table[border[state]] if state else 0
+        if border[state] in occurred:
+            occurred.add(state)
+        for letter, reached in goes_on[state].items():
+            border[reached] = int(table[state, letter]) if state else 0
+            table[state, letter] = reached
+            met.append(reached)
+    over = len(goes_on)
+    table[np.isin(table, list(occurred))] = over
+    table[:, len(letters) + 1 :] = over
+    table[over] = over
+    return Automaton(table, np.arange(len(table)) != over, class_of)
 
 
 def _all_of(rules: list[Rule], name: str) -> Rule:
