@@ -66,3 +66,19 @@ def test_in_small_pieces(kind, monkeypatch):
     answer = hmm.best_paths(tokens, 4, lengths)
     assert torch.equal(answer.states, whole.states)
     torch.testing.assert_close(answer.log_prob, whole.log_prob)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_texts_keep_their_digits(kind):
+    """In float32 the sum of 5,000 terms leaves little for the difference between two states."""
+    rough = random_hmm(kind, states=6, end=None, scale=0.3).to("cpu", torch.float32)
+    tokens = torch.randint(5, (1, 5000), generator=torch.Generator().manual_seed(1))
+    hmm = rough.to("cpu", torch.float64)
+    best = hmm.viterbi(tokens).log_prob
+    found, several = rough.viterbi(tokens), rough.best_paths(tokens, 2)
+    for states, said in (
+        (found.states, found.log_prob),
+        (several.states[:, 0], several.log_prob[:, 0]),
+    ):
+        assert float(best - hmm.joint_log_prob(tokens, states)) < 1e-4  # as good, but for ties
+        torch.testing.assert_close(said.double(), best, rtol=1e-7, atol=0)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Sequences
+from bighmm.infer.numerics import recentred
 from bighmm.infer.sites import Site, Sites
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def _of_one(sites: Sites, text: list[Site], k: int) -> tuple[Tensor, Tensor]:
     if not text:
         return start.new_zeros(1), path
     scores = (sites.start(text[0]) + text[0].log_weight).unsqueeze(0)  # (entries, S), best first
+    total = start.new_zeros(1, dtype=torch.float64)
     came_from: list[Tensor] = []  # (entries, S): entry · S' + source, among those one step before
     for before, after in pairwise(text):
         if before.resets:
@@ -52,7 +54,8 @@ def _of_one(sites: Sites, text: list[Site], k: int) -> tuple[Tensor, Tensor]:
             origin = origin.expand(-1, len(after.states))
         else:
             reached, origin = _step(sites, before, after, scores, k)
-        scores = reached + after.log_weight
+        scores, total = recentred((reached + after.log_weight).unsqueeze(0), total)
+        scores = scores.squeeze(0)
         came_from.append(origin)
     best, place = _keep(scores.reshape(-1, 1), k)
     best, place = best.squeeze(1), place.squeeze(1)
@@ -62,7 +65,7 @@ def _of_one(sites: Sites, text: list[Site], k: int) -> tuple[Tensor, Tensor]:
         if t > 0:
             place = came_from[t - 1][entry, within]
     path[: len(best)][best == -torch.inf] = -1
-    return best, path
+    return (best + total).to(best.dtype), path
 
 
 def _step(sites: Sites, before: Site, after: Site, scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bighmm.infer import blocked_triton, chain
 from bighmm.infer.inputs import Carry, Sequences, in_parts, windows
-from bighmm.infer.numerics import finite_or_zero
+from bighmm.infer.numerics import finite_or_zero, recentred
 from bighmm.kernels import use_triton
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
     batch, time = part.ids.shape
     carry = Carry.at_start(hmm, batch)
     scores = torch.zeros_like(carry.log_alpha)
+    total = scores.new_zeros(batch, dtype=torch.float64)
     pointers = torch.zeros(
         batch, time, hmm.support.alive, dtype=torch.int32, device=part.ids.device
     )
@@ -121,6 +122,7 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
         for s in range(tiles.shape[1]):
             reached, came_from = (scores.unsqueeze(2) + tiles[:, s]).max(1)
             scores = torch.where((s < window.lengths).unsqueeze(1), reached, scores)
+            scores, total = recentred(scores, total)
             pointers[:, begin + s] = came_from
         carry = carry.then(hmm, window, torch.zeros_like(scores))
     best, within = scores.max(1)
@@ -133,4 +135,4 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
         path[:, t] = torch.where(inside, chosen, -1)
         previous = pointers[:, t].gather(1, within.unsqueeze(1)).squeeze(1).long()
         within = torch.where(inside, previous, within)
-    return torch.where(part.lengths > 0, best, 0.0), path
+    return torch.where(part.lengths > 0, (best + total).to(best.dtype), 0.0), path

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
-from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
+from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, recentred
 from bighmm.kernels import at_once, use_triton
 from bighmm.transitions import Factored, Table, Transitions
 
@@ -309,6 +309,7 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
     batch, time = part.ids.shape
     log_emission = _emitted(hmm.emission, part)
     scores = torch.zeros_like(log_emission[:, 0]) if time else hmm.start.new_zeros(batch, 1)
+    total = scores.new_zeros(batch, dtype=torch.float64)
     pointers = torch.zeros(log_emission.shape, dtype=torch.int32, device=part.ids.device)
     for t in range(time):
         reached, came_from = _best_sources(move, scores)
@@ -317,6 +318,7 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
         reached = torch.where(fresh, anew + hmm.start, reached) + log_emission[:, t]
         pointers[:, t] = torch.where(fresh, any_source, came_from)
         scores = torch.where((t < part.lengths).unsqueeze(1), reached, scores)
+        scores, total = recentred(scores, total)
     best, state = scores.max(1)
     path = torch.full_like(part.ids, -1)
     possible = best > -torch.inf
@@ -325,7 +327,7 @@ def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
         path[:, t] = torch.where(inside, state, -1)
         previous = pointers[:, t].gather(1, state.unsqueeze(1)).squeeze(1).long()
         state = torch.where(inside, previous, state)
-    return torch.where(part.lengths > 0, best, 0.0), path
+    return torch.where(part.lengths > 0, (best + total).to(best.dtype), 0.0), path
 
 
 def _best_sources(move: Move, scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,16 @@ def finite_or_zero(values: Tensor) -> Tensor:
     return values.masked_fill(values == -torch.inf, 0.0)
 
 
+def recentred(scores: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (B, …) with the best of each row at 0, and total (B,) with what was taken from them.
+
+    Sums over a long text have many digits, and differences between states only the last few; so
+    the sums are kept apart, in float64.
+    """
+    top = finite_or_zero(scores.flatten(1).amax(1))
+    return scores - top.view(-1, *[1] * (scores.dim() - 1)), total + top.double()
+
+
 def scale_rows(tiles: Tensor) -> tuple[Tensor, Tensor]:
     """Row maxima (..., K), and tiles (..., K, K) as probabilities with every row's maximum at 1."""
     peaks = finite_or_zero(tiles.amax(-1))
