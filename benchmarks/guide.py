@@ -280,7 +280,8 @@ def _perplexity(
 ) -> float | None:
     if not texts:
         return None
-    total = sum(continuation_log_probs(language_model.model, contexts, texts))
+    each = continuation_log_probs(language_model.model, contexts, texts, language_model.log_probs)
+    total = sum(each)
     return math.exp(-total / sum(map(len, texts)))
 
 

@@ -111,8 +111,8 @@ def in_pieces(stream, pieces):
 @CHEAP
 @given(shape=shapes)
 def test_sentences_are_whole(shape):
-    tokens, _ = corpus(shape["sizes"])
-    bounds = sentence_bounds(tokens, END)
+    tokens, documents = corpus(shape["sizes"])
+    bounds = sentence_bounds(tokens, END, documents)
     expected = Counter(tuple(tokens[a:b].tolist()) for a, b in itertools.pairwise(bounds))
     found = epoch(batches_of("sentences", **shape))
     assert Counter(tuple(row) for b in found for row in rows(b)) == expected
@@ -271,3 +271,12 @@ def test_two_sets_of_batches_read_an_epoch_once_each(monkeypatch):
     for step in range(labelled.steps_per_epoch):
         labelled.batch(step)
     assert shuffled == [0, 0]  # once for the words, once for their states
+
+
+def test_sentences_end_where_their_document_is_cut_off():
+    tokens = np.array([3, 4, 5, 6, 7, END, 8, 9])
+    batches = make_batches(
+        "sentences", tokens, np.array([0, 3, 6, 8]), end=END, batch=2, window=4, seed=0
+    )
+    found = [row for batch in epoch(batches) for row in rows(batch)]
+    assert sorted(found) == [[3, 4, 5], [6, 7, END], [8, 9]]

@@ -62,7 +62,7 @@ def make_batches(
     if kind in ("streams", "ordered"):
         return Streams(tokens, documents, batch, window, seed, shuffled=kind == "streams")
     if kind == "sentences":
-        return Sentences(tokens, end, batch, seed)
+        return Sentences(tokens, documents, end, batch, seed)
     if kind == "windows":
         return Windows(tokens, documents, batch, window, seed)
     if kind == "documents":
@@ -114,9 +114,11 @@ class Sentences:
     POOL = 64  # batches among which sentences are sorted by length
     shape = None
 
-    def __init__(self, tokens: np.ndarray, end: int, batch: int, seed: int) -> None:
+    def __init__(
+        self, tokens: np.ndarray, documents: np.ndarray, end: int, batch: int, seed: int
+    ) -> None:
         self.tokens, self.rows, self.seed = tokens, batch, seed
-        self.bounds = sentence_bounds(tokens, end)
+        self.bounds = sentence_bounds(tokens, end, documents)
         self.steps_per_epoch = -(-(len(self.bounds) - 1) // batch)
         self.tokens_per_step = len(tokens) / self.steps_per_epoch
         self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch

@@ -375,3 +375,12 @@ def test_bad_queries():
         model.log_probs(np.array([5]))
     with pytest.raises(ValueError, match="outside"):
         model.next_probs([5])
+
+
+def test_a_text_that_was_cut_off_does_not_run_on_into_the_next():
+    tokens, documents = np.array([1, 2, 3, 1, 2, 0, 3]), np.array([0, 2, 6, 7])
+    model = KneserNey.fit(tokens, 4, 0, 3, documents=documents)
+    parts = [tokens[:2], tokens[2:6], tokens[6:]]
+    alone = np.concatenate([model.log_probs(part) for part in parts])
+    assert np.allclose(model.log_probs(tokens, documents), alone)
+    assert not np.allclose(model.log_probs(tokens), alone)

@@ -98,6 +98,7 @@ def test_interrupted_and_gone_on_with(lm, samples, tmp_path, monkeypatch):
 def test_seeds_differ_and_more_can_be_asked_for(lm, samples, tmp_path):
     longer = sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "tokens": 600}), tmp_path)
     assert np.array_equal(longer.tokens[: len(samples.tokens)], samples.tokens)
+    assert len(read_samples(tmp_path, SETTINGS.tokens).tokens) == len(samples.tokens)
     other = sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "seed": 2}), tmp_path / "other")
     assert not np.array_equal(other.tokens[:50], samples.tokens[:50])
     first, second = (longer.tokens[longer.bounds[8 * i] :][:20] for i in (0, 1))

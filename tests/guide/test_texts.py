@@ -86,7 +86,24 @@ def test_the_same_seed_the_same_texts(language_model, lm):
         (texts,) = write(language_model, lm, [lm.rule(must=["dog"])], settings)
         return [text.ids for text in texts]
 
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
     assert drawn(1) == drawn(1) != drawn(2)
+    assert torch.equal(torch.random.get_rng_state(), before)  # the caller's
+
+
+def test_texts_are_scored_by_what_they_are_drawn_from(language_model, lm):
+    """The end mark has the probability of all ends, and marks have none."""
+    settings = GuideSettings(length=6, n=3)
+    (texts,) = write(language_model, lm, [lm.rule(must=["cat"])], settings)
+    begun = language_model.beginning()
+    for text in texts:
+        ids, total = [*text.ids, language_model.tokenizer.end], 0.0
+        for place, token in enumerate(ids):
+            context = torch.tensor([[*begun, *ids[:place]]])
+            logits = language_model.model(input_ids=context).logits[:, -1].detach()
+            total += float(language_model.log_probs(logits)[0, token])
+        assert text.log_prob == pytest.approx(total, rel=1e-4)
 
 
 def test_a_prompt_for_each_rule(language_model, lm):

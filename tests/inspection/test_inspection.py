@@ -64,6 +64,10 @@ def test_shares(kind, monkeypatch):
     wanted = torch.cat([marginals_loop(hmm, sentence) for sentence in sentences]).mean(0)
     torch.testing.assert_close(shares_of(hmm, tokens), wanted)
 
+    sentences[2:3] = [[3, 3], [3, 1, 0]]  # the third was cut off, and the next one is another text
+    wanted = torch.cat([marginals_loop(hmm, sentence) for sentence in sentences]).mean(0)
+    torch.testing.assert_close(shares_of(hmm, tokens, np.array([0, 7, 12])), wanted)
+
 
 def test_shares_without_an_end_mark_or_a_chance():
     hmm = random_hmm("dense-table", end=None)

@@ -85,16 +85,18 @@ class KneserNey:
         end: int | None,
         order: int = 5,
         discounts: Discounts = "modified",
+        documents: np.ndarray | None = None,
     ) -> KneserNey:
         """The model of a stream of token ids.
 
         discounts: "modified" for three discounts in each order, "single" for one.
+        documents: where these begin, and a sentence with them even without an end mark before.
         """
         if order < 1:
             raise ValueError(f"the order is {order}; it must be at least 1")
         if discounts not in ("modified", "single"):
             raise ValueError(f"discounts is {discounts!r}; it must be 'modified' or 'single'")
-        counted = _count(_Stream(tokens, vocabulary_size, end), order)
+        counted = _count(_Stream(tokens, vocabulary_size, end, documents), order)
         chosen = np.array([estimate_discounts(c.counts, discounts) for c in counted])
         levels: list[Level] = []
         below = np.full(1, 1 / vocabulary_size)  # the uniform distribution
@@ -113,9 +115,9 @@ class KneserNey:
     def order(self) -> int:
         return len(self.levels)
 
-    def log_probs(self, tokens: np.ndarray) -> np.ndarray:
+    def log_probs(self, tokens: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
         """ln p(token | the sentence before it) for every token of a stream: (tokens,) float64."""
-        stream = _Stream(tokens, self.vocabulary_size, self.end)
+        stream = _Stream(tokens, self.vocabulary_size, self.end, documents)
         result = self.levels[0].log_probs[stream.words]
         numbers = stream.words  # of the n-gram of the present order that ends here
         for n in range(2, self.order + 1):
@@ -250,7 +252,13 @@ def estimate_discounts(counts: np.ndarray, discounts: Discounts = "modified") ->
 class _Stream:
     """Token ids with <s> put before every sentence."""
 
-    def __init__(self, tokens: np.ndarray, vocabulary_size: int, end: int | None) -> None:
+    def __init__(
+        self,
+        tokens: np.ndarray,
+        vocabulary_size: int,
+        end: int | None,
+        documents: np.ndarray | None,
+    ) -> None:
         if end is not None and not 0 <= end < vocabulary_size:
             raise ValueError(
                 f"the end mark {end} is outside the vocabulary; ids are 0 to {vocabulary_size - 1}"
@@ -259,7 +267,7 @@ class _Stream:
         ids = _checked(tokens, vocabulary_size)
         if not len(ids):
             raise ValueError("an n-gram model needs at least one token, and there is none")
-        starts = sentence_bounds(ids, -1 if end is None else end)[:-1]
+        starts = sentence_bounds(ids, -1 if end is None else end, documents)[:-1]
         self.words = np.insert(ids, starts, self.start)
         self.is_token = self.words != self.start
         positions = np.arange(len(self.words))

@@ -43,9 +43,13 @@ class NgramLM:
     @classmethod
     def fit(cls, options: NgramOptions, corpus: Corpus) -> NgramLM:
         tokenizer = corpus.tokenizer
-        train = np.asarray(corpus.split("train"))
         model = KneserNey.fit(
-            train, tokenizer.size, tokenizer.end, options.order, options.discounts
+            np.asarray(corpus.split("train")),
+            tokenizer.size,
+            tokenizer.end,
+            options.order,
+            options.discounts,
+            corpus.documents("train"),
         )
         return cls(options, model, tokenizer)
 
@@ -103,8 +107,8 @@ class NgramLM:
         if convention != "reset":
             raise ValueError("an n-gram model carries nothing over an end mark; leave out --carry")
         vocabulary = self.tokenizer.fingerprint()
-        tokens, _, name = stream_of(corpus_or_ids, split, vocabulary)
-        log_prob = float(self.model.log_probs(tokens).sum())
+        tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
+        log_prob = float(self.model.log_probs(tokens, documents).sum())
         perplexity = math.exp(-log_prob / len(tokens))
         return Evaluation(perplexity, log_prob, len(tokens), "reset", vocabulary, name)
 

@@ -118,7 +118,7 @@ def distill_lm_command(argv: list[str]) -> None:
     resuming = (run / "recipe.json").exists()
     trained = train_run(run, distillation.recipe_for_training(), resuming, "the same command")
     seconds["training"] = round(time.monotonic() - began, 2)
-    samples = read_samples(run / "samples")
+    samples = read_samples(run / "samples", distillation.settings.tokens)
     language_model = {
         split: {"perplexity": samples.perplexity(*samples.splits()[split])}
         for split in ("valid", "test")

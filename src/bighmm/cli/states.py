@@ -59,7 +59,8 @@ def states_command(argv: list[str]) -> None:
     if arguments.sort == "share" or arguments.data is not None:
         data = arguments.data or trained_on(arguments.model)
         corpus = prepare(data, tokenizer=model_folder(arguments.model))
-        shares = state_shares(lm.hmm(), corpus.split(arguments.split))
+        tokens, documents = corpus.split(arguments.split), corpus.documents(arguments.split)
+        shares = state_shares(lm.hmm(), tokens, documents)
     order: list[int] = list(arguments.state) or list(range(lm.hmm().num_states))
     if arguments.sort == "share" and shares is not None and not arguments.state:
         order = shares.argsort(descending=True, stable=True).tolist()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ class Place:
         return where if self.gguf is None else {**where, "gguf_file": self.gguf}
 
     def hashes(self) -> dict[str, str]:
+        return self._hashes
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
         if self.gguf is not None:
             return {self.gguf: sha256_of(self.folder / self.gguf)}
         files = sorted(path for path in self.folder.iterdir() if path.suffix in SUFFIXES)
@@ -77,6 +82,7 @@ class HuggingFaceTeacher:
     ) -> None:
         self.place, self.device, self.layer = place, device, layer
         self.fresh = seed if fresh else None
+        self._compared: tuple[Tokenizer, bool] | None = None  # with the last one, and the outcome
         self._tokenizer, self._model = load(place, device, fresh=self.fresh)
         config = self._model.config
         if getattr(config, "is_encoder_decoder", False):
@@ -106,6 +112,11 @@ class HuggingFaceTeacher:
 
     def shares(self, tokenizer: Tokenizer) -> bool:
         """Whether every id of the corpus stands for the same piece here."""
+        if self._compared is None or self._compared[0] is not tokenizer:
+            self._compared = tokenizer, self._same_pieces(tokenizer)
+        return self._compared[1]
+
+    def _same_pieces(self, tokenizer: Tokenizer) -> bool:
         if tokenizer.size > len(self._tokenizer):
             return False
         theirs = self._tokenizer.convert_ids_to_tokens(list(range(tokenizer.size)))

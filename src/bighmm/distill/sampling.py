@@ -122,19 +122,22 @@ def sample_texts(
         number += 1
         if progress is not None:
             progress(min(done, settings.tokens), settings.tokens)
-    return read_samples(folder, number)
+    return read_samples(folder, settings.tokens)
 
 
-def read_samples(folder: Path, number: int | None = None) -> Samples:
-    """All texts of a folder, or those of its first shards."""
-    paths = sorted(folder.glob("*.safetensors"))[:number]
-    shards = [_read(path) for path in paths]
+def read_samples(folder: Path, tokens: int | None = None) -> Samples:
+    """All texts of a folder, or those of its first shards that have so many tokens together."""
+    shards: list[dict[str, Tensor]] = []
+    for path in sorted(folder.glob("*.safetensors")):
+        if tokens is not None and sum(len(shard["tokens"]) for shard in shards) >= tokens:
+            break
+        shards.append(_read(path))
     sizes = np.concatenate([[0], *(np.diff(shard["bounds"].numpy()) for shard in shards)])
-    tokens, log_probs = (
+    ids, log_probs = (
         np.concatenate([shard[name].numpy() for shard in shards])
         for name in ("tokens", "log_probs")
     )
-    return Samples(tokens, np.cumsum(sizes), log_probs)
+    return Samples(ids, np.cumsum(sizes), log_probs)
 
 
 def corpus_of(samples: Samples, lm: LanguageModel, folder: Path, described: dict) -> Corpus:
@@ -160,25 +163,27 @@ def sample_batch(
     ended = torch.zeros(len(prompts), dtype=torch.bool, device=lm.device)
     texts = torch.full((len(prompts), settings.length), -1, device=lm.device)
     log_probs = torch.zeros(texts.shape, device=lm.device)
-    past, written = None, 0
+    past, written, gone = None, 0, 0
     for step in range(settings.length):
         logits, past = lm.forward(ids, mask, positions, past)
         each = nucleus(lm.log_probs(logits, settings.temperature), settings.top_p)
         drawn = torch.multinomial(each.exp(), 1, generator=generator)
         texts[rows, step] = drawn.squeeze(1).where(~ended, -1)
         log_probs[rows, step] = each.gather(1, drawn).squeeze(1)
-        written += int((~ended).sum())
+        written += len(ended) - gone
         ended |= drawn.squeeze(1) == lm.tokenizer.end
+        gone = int(ended.sum())  # the host waits here, once
         if progress is not None:
             progress(written)
-        if bool(ended.all()):
+        if gone == len(ended):
             break
-        if float(ended.float().mean()) > WORTH_REMOVING and hasattr(past, "batch_select_indices"):
+        if gone > WORTH_REMOVING * len(ended) and hasattr(past, "batch_select_indices"):
             going = torch.nonzero(~ended).squeeze(1)
             past.batch_select_indices(going)
             rows, ended, drawn, mask, positions = (
                 x[going] for x in (rows, ended, drawn, mask, positions)
             )
+            gone = 0
         ids = drawn
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
         positions = positions[:, -1:] + 1

@@ -56,6 +56,13 @@ class GuidedLogits(LogitsProcessor):
         return guided
 
 
+Normalise = Callable[[Tensor], Tensor]
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    return logits.float().log_softmax(1)
+
+
 @dataclass(frozen=True)
 class GuidedText:
     ids: list[int]  # what was generated, without the end mark
@@ -74,6 +81,7 @@ def generate(
     n: int = 1,
     batch: int = 64,
     progress: Callable[[int], None] | None = None,
+    normalise: Normalise = _log_softmax,
     **how: Any,
 ) -> list[list[GuidedText]]:
     """n texts for every prompt that satisfy its rule and end, of at most `length` tokens with it.
@@ -84,6 +92,8 @@ def generate(
     how: what `model.generate` takes; without `num_beams` and `do_sample` texts are sampled. Other
         logits processors come before the guide's.
     progress: called with the number of prompts done.
+    normalise: log p of the next token (B, V) from the model's logits, where that is more than a
+        softmax; texts are generated and scored with it.
 
     A beam search may have fewer than n texts to give. Raises ValueError with the reason if a rule
     cannot hold, before anything is generated, and RuntimeError should a prompt get no text.
@@ -100,7 +110,8 @@ def generate(
             items = group[first : first + max(1, batch // n)]
             guide = Guide(hmm, [rules[i] for i in items], length, [before[i] for i in items])
             contexts = [[*prompts[i], *before[i]] for i in items]
-            found += _texts(model, guide, contexts, [rules[i] for i in items], n, dict(how))
+            chosen = [rules[i] for i in items]
+            found += _texts(model, guide, contexts, chosen, n, normalise, dict(how))
             done += len(items)
             if progress is not None:
                 progress(done)
@@ -113,10 +124,15 @@ def _texts(
     contexts: list[list[int]],
     rules: list[Rule],
     n: int,
+    normalise: Normalise,
     how: dict[str, Any],
 ) -> list[list[GuidedText]]:
     ids, mask = left_padded(contexts, model.device)
-    processors = [*how.pop("logits_processor", ()), GuidedLogits(guide, ids.shape[1])]
+    processors = [
+        lambda ids, scores: normalise(scores),
+        *how.pop("logits_processor", ()),
+        GuidedLogits(guide, ids.shape[1]),
+    ]
     drawn = model.generate(
         input_ids=ids,
         attention_mask=mask,
@@ -131,7 +147,7 @@ def _texts(
     each = [contexts[row // n] for row in range(len(texts))]
     ended = [text[: text.index(guide.end)] if guide.end in text else None for text in texts]
     whole = [[*(text or []), guide.end] for text in ended]
-    log_probs = continuation_log_probs(model, each, whole)
+    log_probs = continuation_log_probs(model, each, whole, normalise)
     searched = how.get("num_beams", 1) > 1
     result: list[list[GuidedText]] = [[] for _ in contexts]
     for row, (text, log_prob) in enumerate(zip(ended, log_probs, strict=True)):
@@ -148,7 +164,10 @@ def _texts(
 
 
 def continuation_log_probs(
-    model: Any, contexts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]
+    model: Any,
+    contexts: Sequence[Sequence[int]],
+    texts: Sequence[Sequence[int]],
+    normalise: Normalise = _log_softmax,
 ) -> list[float]:
     """The language model's log p(text | context) of each text; both have at least one token."""
     whole = [[*context, *text] for context, text in zip(contexts, texts, strict=True)]
@@ -157,16 +176,20 @@ def continuation_log_probs(
     result: list[float] = []
     for first in range(0, len(whole), step):
         rows = slice(first, first + step)
-        result += _log_probs(model, whole[rows], [len(context) for context in contexts[rows]])
+        begins = [len(context) for context in contexts[rows]]
+        result += _log_probs(model, whole[rows], begins, normalise)
     return result
 
 
 @torch.inference_mode()
-def _log_probs(model: Any, rows: list[list[int]], begins: list[int]) -> list[float]:
+def _log_probs(
+    model: Any, rows: list[list[int]], begins: list[int], normalise: Normalise
+) -> list[float]:
     """log p of each row from its place `begins` on, given what is before it."""
     # On the right padding does no harm to a causal model, and positions are as they should be.
     ids, lengths = (x.to(model.device) for x in padded(rows))
-    log_probs = model(input_ids=ids).logits[:, :-1].float().log_softmax(2)
+    logits = model(input_ids=ids).logits[:, :-1].float()
+    log_probs = normalise(logits.flatten(0, 1)).view(logits.shape)
     of_token = log_probs.gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
     place = torch.arange(1, ids.shape[1], device=ids.device)
     first = torch.tensor(begins, device=ids.device).unsqueeze(1)

@@ -97,24 +97,26 @@ def write(
         raise ValueError(
             f"{len(given)} prompts were given for {len(rules)} rules; give one of each"
         )
-    torch.manual_seed(settings.seed)
-    found = hugging_face.generate(
-        language_model.model,
-        lm.hmm(),
-        given * (len(rules) // len(given)),
-        whole,
-        settings.length,
-        prefixes=[before] * len(rules),
-        n=settings.n,
-        batch=max(1, settings.batch // max(1, settings.beams)),
-        progress=progress,
-        num_beams=max(1, settings.beams),
-        do_sample=settings.beams == 0,
-        temperature=settings.temperature if settings.beams == 0 else None,
-        top_p=settings.top_p if settings.beams == 0 else None,
-        top_k=0 if settings.beams == 0 else None,
-        logits_processor=[lambda ids, scores: language_model.log_probs(scores)],
-    )
+    devices = [language_model.device] if language_model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):  # the caller's random numbers stay as they are
+        torch.manual_seed(settings.seed)
+        found = hugging_face.generate(
+            language_model.model,
+            lm.hmm(),
+            given * (len(rules) // len(given)),
+            whole,
+            settings.length,
+            prefixes=[before] * len(rules),
+            n=settings.n,
+            batch=max(1, settings.batch // max(1, settings.beams)),
+            progress=progress,
+            num_beams=max(1, settings.beams),
+            do_sample=settings.beams == 0,
+            temperature=settings.temperature if settings.beams == 0 else None,
+            top_p=settings.top_p if settings.beams == 0 else None,
+            top_k=0 if settings.beams == 0 else None,
+            normalise=language_model.log_probs,
+        )
     return [
         [Written(lm.decode([*before, *t.ids]), t.ids, t.log_prob) for t in texts] for texts in found
     ]

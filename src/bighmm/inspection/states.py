@@ -79,16 +79,17 @@ def previous_states(
 
 
 @torch.no_grad()
-def state_shares(hmm: HMM, tokens: np.ndarray) -> Tensor:
+def state_shares(hmm: HMM, tokens: np.ndarray, documents: np.ndarray | None = None) -> Tensor:
     """The share (Z,) of a stream of token ids that each state is expected to emit.
 
-    Every sentence is read by itself, up to its end mark. A sentence of probability zero has no
-    states and does not count; if there is no other, all shares are 0.
+    Every sentence is read by itself, up to its end mark, or to the next of the beginnings of
+    `documents`. A sentence of probability zero has no states and does not count; if there is no
+    other, all shares are 0.
     """
     tokens = np.asarray(tokens)
     if tokens.ndim != 1 or len(tokens) == 0:
         raise ValueError(f"shares of a text need at least one token, not shape {tokens.shape}")
-    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
+    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end, documents)
     lengths = torch.from_numpy(np.diff(bounds))
     alone = dataclasses.replace(hmm, reset=True)
     expected = torch.zeros(hmm.num_states, dtype=torch.float64, device=hmm.start.device)
