@@ -283,6 +283,12 @@ def test_wrong_settings(initial, sentence, text):
         recipe(text, MODELS["dense"], InitialSettings(**initial))
 
 
+def test_tables_have_no_embeddings_to_freeze(text, corpus, tmp_path):
+    wanted = recipe(text, MODELS["scalar"], InitialSettings(frozen_tokens=40))
+    with pytest.raises(ValueError, match="a model with scalar parameters has none"):
+        Training(wanted, corpus, new_model(wanted, corpus), tmp_path / "run", Watcher())
+
+
 def test_only_hmms_have_labels(text):
     with pytest.raises(ValueError, match="initialises an HMM"):
         Recipe(model=ModelSettings(family="lstm"), initial=InitialSettings(labels="somewhere"))

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bighmm.corpus import Corpus
 from bighmm.distill.labels import open_labels
@@ -52,10 +52,14 @@ def initialise(lm: HMMLM, initial: InitialSettings, corpus: Corpus) -> None:
             _fill_words(lm, initial.head)
 
 
-def embeddings_of(lm: HMMLM) -> list[Tensor]:
-    """The parameters that are embeddings of states or words."""
-    names = ("state.", "words")
-    return [p for name, p in lm.params.named_parameters() if name.startswith(names)]
+def embeddings_to_freeze(lm: HMMLM) -> list[nn.Parameter]:
+    """Of states and words; ValueError if the model has none."""
+    found = lm.params.embeddings()
+    if not found:
+        raise ValueError(
+            f"frozen_tokens freezes embeddings, and a model with {lm.kind} parameters has none"
+        )
+    return found
 
 
 def _fill_transformers(lm: HMMLM, path: str) -> None:

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bighmm.batches import Batches
 from bighmm.corpus import Corpus
 from bighmm.distill.labels import open_labels
-from bighmm.learn.initial import embeddings_of
+from bighmm.learn.initial import embeddings_to_freeze
 from bighmm.learn.objective import LabelledObjective, Trainable
 from bighmm.learn.schedule import Schedule
 from bighmm.learn.setup import training_batches
@@ -36,7 +36,7 @@ class Phases:
     forgotten between two.
     """
 
-    def __init__(self, phases: list[Phase], embeddings: list[Tensor]) -> None:
+    def __init__(self, phases: list[Phase], embeddings: list[nn.Parameter]) -> None:
         self.phases, self.embeddings = phases, embeddings
         self.number = 0
 
@@ -79,7 +79,7 @@ def make_phases(
         steps = make_steps(lm, read, settings, schedule, objective, optimizer)
         phases.append(Phase(end, steps, frozen=begin < frozen))
         begin = end
-    return Phases(phases, embeddings_of(lm) if frozen else [])
+    return Phases(phases, embeddings_to_freeze(lm) if frozen else [])
 
 
 def _labelled(recipe: Recipe, corpus: Corpus, lm: HMMLM, folder: str) -> Batches:

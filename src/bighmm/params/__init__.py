@@ -36,6 +36,10 @@ class Parameterisation(nn.Module):
         """The HMM over the states `kept` (Z',), or all; everything is normalised over them."""
         raise NotImplementedError
 
+    def embeddings(self) -> list[nn.Parameter]:
+        """The parameters that are embeddings of states or words, which training may freeze."""
+        return []
+
 
 Make = Callable[[Any, Support, int | None], Parameterisation]
 MakeT = TypeVar("MakeT", bound=Make)

@@ -153,6 +153,10 @@ class Neural(Parameterisation):
         emissions = self._emissions(vectors, support, kept)
         return HMM(start, transitions, emissions, support, self.end)
 
+    def embeddings(self) -> list[nn.Parameter]:
+        of_states = list(self.state.parameters()) if self.roles else []
+        return of_states + ([self.words] if self.options.emission == "factored" else [])
+
     @property
     def rounds(self) -> bool:
         return self.operands == "bfloat16"
