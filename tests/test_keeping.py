@@ -1,10 +1,14 @@
 """What is kept serves whoever asks next, whatever mode the first one asked in."""
 
+import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from bighmm.infer.dense import Move
+from bighmm.infer.inputs import Carry, trusted
+from bighmm.infer.predict import predict_states
 from bighmm.keeping import kept
 from bighmm.lm import HMMLM
 from bighmm.params.neural import NeuralOptions
@@ -73,3 +77,24 @@ def test_a_value_without_gradient_is_made_again_where_one_is_due():
         assert kept(holder, "_y", (x,), compute) is holder._y and len(made) == 1
     assert kept(holder, "_y", (x,), compute).requires_grad and len(made) == 2
     assert kept(holder, "_y", (x,), compute) is holder._y and len(made) == 2
+
+
+@pytest.mark.parametrize("kind", ["dense-table", "dense-factored"])
+def test_word_by_word_the_matrix_is_made_once(kind, monkeypatch):
+    hmm, made = random_hmm(kind), []
+    probs = Move._probs
+    monkeypatch.setattr(Move, "_probs", lambda self: made.append(None) or probs(self))
+    carry = Carry.at_start(hmm, 1)
+    for token in TEXT[0]:
+        _, carry = hmm.advance(trusted(hmm, token.view(1, 1), torch.ones(1).long()), carry)
+        predict_states(hmm, carry)
+    hmm.sample(3, length=4)
+    assert len(made) == 1
+
+
+def test_the_matrix_goes_with_its_transitions():
+    hmm = random_hmm("dense-table")
+    hmm.next_token(TEXT)
+    kept_by = weakref.ref(hmm.transitions)
+    del hmm
+    assert kept_by() is None  # without waiting for the garbage collector

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, recentred
+from bighmm.keeping import outliving
 from bighmm.kernels import at_once, use_triton
 from bighmm.transitions import Factored, Table, Transitions
 
@@ -31,7 +32,8 @@ LARGEST_LOG = 60.0  # exp of this still leaves room for sums in float32
 
 def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tuple[Tensor, Carry]:
     """log p(window | what came before) (B,), differentiable, and the state after it."""
-    if use_triton(hmm.start, impl) and dense_triton.fits(hmm):
+    single = window.ids.shape[1] == 1 and impl == "auto" and Move.is_kept(hmm.transitions)
+    if not single and use_triton(hmm.start, impl) and dense_triton.fits(hmm):
         log_prob, after, lost = dense_triton.advance(hmm, window, carry)
         if lost is None or not bool(lost.any()):
             return log_prob, after
@@ -44,15 +46,24 @@ def advance(hmm: HMM, window: Sequences, carry: Carry, impl: str = "auto") -> tu
 
 
 def _advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
+    if not _differentiable(hmm):
+        move = Move.of(hmm.transitions)
+        log_alpha, gained = _forward(move, hmm.start, hmm.emission, window, carry)
+        return gained.sum(1), carry.then(hmm, window, _last(log_alpha, window, carry))
     log_prob, log_alpha = _DenseLogSum.apply(
         window, carry, hmm.start, hmm.emission, hmm.transitions.norm, *hmm.transitions.operands
     )
     return log_prob, carry.then(hmm, window, log_alpha)
 
 
+def _differentiable(hmm: HMM) -> bool:
+    parts = (hmm.start, *hmm.emissions.operands, *hmm.transitions.operands)
+    return torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+
+
 def posterior(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
     """log p (B,) and p(z_t | x_1 … x_T) (B, T, Z); zero in the padding and where p is zero."""
-    move = Move(hmm.transitions)
+    move = Move.of(hmm.transitions)
 
     def smooth(part: Sequences) -> tuple[Tensor, Tensor]:
         carry = Carry.at_start(hmm, len(part.ids))
@@ -80,7 +91,7 @@ def viterbi(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
 
 def predict_states(hmm: HMM, carry: Carry) -> Tensor:
     """log p(next state | prefix) (B, Z)."""
-    moved = Move(hmm.transitions).ahead(carry.log_alpha)
+    moved = Move.of(hmm.transitions).ahead(carry.log_alpha)
     return torch.where(carry.fresh.unsqueeze(1), hmm.start, moved)
 
 
@@ -96,7 +107,27 @@ class Move:
         step = max(1, CHUNK_ELEMENTS // size)
         self.chunks = [slice(i, min(i + step, size)) for i in range(0, size, step)]
         small = size * size <= KEPT_ELEMENTS
-        self.kept = list(self._probs()) if keep and small else None
+        self.kept: list[Tensor] | None = list(self._probs()) if keep and small else None
+
+    @classmethod
+    def of(cls, transitions: Transitions) -> Move:
+        """With a matrix that `transitions` keep if it is small and no gradient is due.
+
+        Who asks for one word after the other would make it as often.
+        """
+        if not cls.is_kept(transitions):
+            return cls(transitions)
+        found = cls(transitions, keep=False)
+        if "_probs" not in transitions.__dict__:
+            with outliving():
+                transitions.__dict__["_probs"] = list(found._probs())
+        found.kept = transitions.__dict__["_probs"]
+        return found
+
+    @staticmethod
+    def is_kept(transitions: Transitions) -> bool:
+        due = torch.is_grad_enabled() and any(x.requires_grad for x in transitions.operands)
+        return not due and transitions.num_states**2 <= KEPT_ELEMENTS
 
     def ahead(self, log_alpha: Tensor) -> Tensor:
         """log Σ_i exp(log_alpha_i) p(j | i): (B, Z) -> (B, Z)."""
@@ -305,7 +336,7 @@ def _last(log_alpha: Tensor, window: Sequences, carry: Carry) -> Tensor:
 
 
 def _best_path(hmm: HMM, part: Sequences) -> tuple[Tensor, Tensor]:
-    move = Move(hmm.transitions)
+    move = Move.of(hmm.transitions)
     batch, time = part.ids.shape
     log_emission = _emitted(hmm.emission, part)
     scores = torch.zeros_like(log_emission[:, 0]) if time else hmm.start.new_zeros(batch, 1)

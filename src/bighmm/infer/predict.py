@@ -11,10 +11,13 @@ from torch import Tensor
 from bighmm.infer import engine
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
+from bighmm.keeping import kept
 from bighmm.support import Blocked, Dense
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
+
+KEPT_ELEMENTS = 2**26  # 256 MiB in float32
 
 
 def predict_states(hmm: HMM, carry: Carry) -> Tensor:
@@ -26,7 +29,7 @@ def predict_states(hmm: HMM, carry: Carry) -> Tensor:
 def token_log_probs(hmm: HMM, log_states: Tensor) -> Tensor:
     """log Σ_z p(z) p(x | z) (B, V) for log_states (B, Z)."""
     if isinstance(hmm.support, Dense):
-        return _dense(hmm.emission, log_states)
+        return _dense(hmm.emission, _emission_probs(hmm), log_states)
     if isinstance(hmm.support, Blocked):
         return _blocked(hmm.support, hmm.emission, log_states)
     every = torch.arange(hmm.support.vocabulary_size, device=log_states.device)
@@ -40,7 +43,8 @@ def token_log_probs(hmm: HMM, log_states: Tensor) -> Tensor:
 def some_token_log_probs(hmm: HMM, log_states: Tensor, tokens: Tensor) -> Tensor:
     """The same for a few tokens (N,) alone: (B, N)."""
     if isinstance(hmm.support, Dense):
-        return _dense(hmm.emissions.of(tokens), log_states)
+        emission = hmm.emissions.of(tokens)
+        return _dense(emission, emission.exp(), log_states)
     result = log_states.new_empty(len(log_states), len(tokens))
     of_state = log_states.T.contiguous()
     step = max(1, CHUNK_ELEMENTS // (hmm.support.alive * max(1, len(log_states))))
@@ -51,10 +55,18 @@ def some_token_log_probs(hmm: HMM, log_states: Tensor, tokens: Tensor) -> Tensor
     return result
 
 
-def _dense(emission: Tensor, log_states: Tensor) -> Tensor:
+def _emission_probs(hmm: HMM) -> Tensor:
+    """p(x | z) (V, Z), kept where it is small and no gradient is due."""
+    table = hmm.emission
+    if table.requires_grad or table.numel() > KEPT_ELEMENTS:
+        return table.exp()
+    return kept(hmm.emissions, "_probs", (table,), table.exp)
+
+
+def _dense(emission: Tensor, probs: Tensor, log_states: Tensor) -> Tensor:
     """A product in probability space; the few sums that are too small again in log space."""
     top = finite_or_zero(log_states.amax(1, keepdim=True))
-    mass = (log_states - top).exp() @ emission.exp().T
+    mass = (log_states - top).exp() @ probs.T
     result = mass.log() + top
     low = torch.nonzero(mass < SMALLEST_SUM[mass.dtype])
     for part in low.split(max(1, CHUNK_ELEMENTS // emission.shape[1])):

@@ -127,7 +127,8 @@ class Outlook:
     def _look_back(self, automaton: Automaton) -> None:
         """leaving_n (R + 1, Z) and, for a state that is drawn anew, (R + 1,), for n < length."""
         hmm = self.hmm
-        move = Move(hmm.transitions, keep=isinstance(hmm.support, Dense))
+        dense = isinstance(hmm.support, Dense)
+        move = Move.of(hmm.transitions) if dense else Move(hmm.transitions, keep=False)
         certain = automaton.accepting  # whatever the tokens to come will be
         self._leaving = [_with_nothing(hmm.start.new_zeros(len(self._rows[0]), hmm.num_states))]
         self._anew = [_with_nothing(hmm.start.new_zeros(len(self._rows[0])))]

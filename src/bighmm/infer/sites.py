@@ -60,7 +60,9 @@ class Sites:
             made: Move | Part
             if pair == (EVERY, EVERY):
                 # Only a dense model may keep its whole matrix: it needs it at every step.
-                made = Move(self.hmm.transitions, keep=isinstance(self.hmm.support, Dense))
+                transitions = self.hmm.transitions
+                dense = isinstance(self.hmm.support, Dense)
+                made = Move.of(transitions) if dense else Move(transitions, keep=False)
             else:
                 made = Part(self.hmm.transitions, before.index, after.index)
                 held = [m.size for m in self.moves.values() if isinstance(m, Part)]
