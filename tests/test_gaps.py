@@ -92,7 +92,7 @@ def all_fillings(hmm, text):
     return found
 
 
-@pytest.mark.parametrize("text", ["a ___1-3", "___0-1 b ___1-2", "___1-2 ___ a"])
+@pytest.mark.parametrize("text", ["a ___1-3", "___0-1 b ___1-2", "___1-2 ___ a", "___1-2 ___0-1"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths(kind, text):
     hmm = random_hmm(kind, states=6, vocabulary=4, seed=3)
@@ -105,10 +105,13 @@ def test_lengths(kind, text):
         assert probs[lengths] == pytest.approx(expected)
 
     best = gaps.best(hmm, text, 1000, ends=False)
-    expected = {row: math.log(p) for (_, row), p in found.items()}
+    expected = {outcome: math.log(p) for outcome, p in found.items()}
     assert best.exact and best.log_probs == sorted(best.log_probs, reverse=True)
-    got = zip(best.filled, best.log_probs, strict=True)
-    assert {(*filled.ids, EOS): p for filled, p in got} == pytest.approx(expected)
+    got = {
+        (tuple(map(len, filled.words)), (*filled.ids, EOS)): p
+        for filled, p in zip(best.filled, best.log_probs, strict=True)
+    }
+    assert got == pytest.approx(expected) and len(best.filled) == len(got)
 
     drawn = gaps.draw(hmm, text, 3000, torch.Generator().manual_seed(5), ends=False)
     number = {outcome: i for i, outcome in enumerate(found)}

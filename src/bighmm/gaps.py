@@ -44,7 +44,7 @@ class Filled(NamedTuple):
 
 class Best(NamedTuple):
     filled: list[Filled]
-    log_probs: list[float]  # log p(text), best first
+    log_probs: list[float]  # log p(text), of the fillings best first
     exact: bool  # these are certainly the best
 
 
@@ -147,18 +147,21 @@ def length_probs(hmm: HMM, text: GappedText, ends: bool) -> dict[Lengths, float]
 
 
 def best(hmm: HMM, text: GappedText, k: int, ends: bool) -> Best:
-    """The k most likely texts of all lengths, or all that there are."""
+    """The k most likely fillings of all lengths, or all that there are.
+
+    Where a text fits in several ways, since gaps are next to each other or what is between them is
+    also in them, each way is a filling, as it is for samples and for p(lengths).
+    """
     tokens, sizes = text.tokens(text.choices)
     answer = hmm.best_fill(tokens, k, sizes, ends)
-    found: dict[tuple[int, ...], tuple[float, Filled]] = {}  # a text may fit in several ways
+    found: list[tuple[float, Filled]] = []
     for lengths, rows, scores in zip(
         text.choices, answer.words.tolist(), answer.log_prob.tolist(), strict=True
     ):
         for row, score in zip(rows, scores, strict=True):
             if score > -math.inf:
-                filled = text.filled(row, lengths)
-                found.setdefault(tuple(filled.ids), (score, filled))
-    ranked = sorted(found.values(), key=lambda pair: -pair[0])[:k]
+                found.append((score, text.filled(row, lengths)))
+    ranked = sorted(found, key=lambda pair: -pair[0])[:k]
     exact = bool(answer.exact.all())
     return Best([filled for _, filled in ranked], [score for score, _ in ranked], exact)
 

@@ -26,15 +26,18 @@ def check(found, wanted):
     torch.testing.assert_close(found.ids, best.indices.masked_fill(best.values == 0, -1))
 
 
+@pytest.mark.parametrize("end, reset", [(0, True), (3, True), (0, False), (None, True)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_and_neighbours(kind, pieces):
-    hmm = random_hmm(kind, states=6, vocabulary=5, seed=3)
+def test_words_and_neighbours(kind, end, reset, pieces):
+    hmm = random_hmm(kind, states=6, vocabulary=5, seed=3, end=end, reset=reset)
     _, transition, emission = hmm.tables()
     check(likely_words(hmm, STATES, 3), emission[STATES])
     check(next_states(hmm, STATES, 4), transition[STATES])
     shares = torch.tensor([0.3, 0.0, 0.1, 0.2, 0.25, 0.15], dtype=torch.float64)
     for weights in (None, shares):
         joint = transition.T * (1 if weights is None else weights)
+        if end is not None and reset:
+            joint = joint * (1 - emission[:, end])
         found = previous_states(hmm, STATES, 5, weights)
         check(found, (joint / joint.sum(1, keepdim=True))[STATES])
     assert (previous_states(hmm, STATES, 6, shares).ids[:, -1] == -1).all()

@@ -61,7 +61,11 @@ def fill_command(argv: list[str]) -> None:
         print_json({"text": arguments.text, **answer})
         return
     for filled in answer.get("fillings", []):
-        print(f"{filled['prob']:.4f}\t{filled['text']}" if arguments.best else filled["text"])
+        line = [f"{filled['prob']:.4f}"] if arguments.best else []
+        line.append(filled["text"])
+        if arguments.best and len(text.choices) > 1:  # a text may fit the gaps in several ways
+            line.append(" | ".join(" ".join(words) for words in filled["words"]))
+        print("\t".join(line))
     for row in answer.get("lengths", []):
         print(f"lengths {' '.join(map(str, row['lengths']))}\t{row['prob']:.4f}")
     for place in answer.get("gaps", []):

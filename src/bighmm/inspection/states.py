@@ -38,7 +38,9 @@ def likely_words(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
 
 @torch.no_grad()
 def next_states(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
-    """The k states j with the highest p(j | z), for each of the states z (N,)."""
+    """The k states j with the highest p(j | z), for each of the states z (N,), where z did not
+    emit the end mark.
+    """
     states = _checked(hmm, states, k)
     rows = (
         hmm.transitions.logits(part) - hmm.transitions.norm.index_select(0, part).unsqueeze(1)
@@ -53,16 +55,17 @@ def previous_states(
 ) -> Likeliest:
     """The k states i that z most likely follows, for each of the states z (N,):
 
-        p(i | z) = share_i p(z | i) / Σ_j share_j p(z | j)
+        p(i | z) = w_i p(z | i) / Σ_j w_j p(z | j),   w_i = share_i (1 - p(end mark | i))
 
-    with the states' shares (Z,) of a text, or with equal ones. Columns of the transition matrix
-    are made, some rows at a time.
+    with the states' shares (Z,) of a text, or with equal ones: after the end mark a text starts
+    anew, and no state follows the one that emitted it. Columns of the transition matrix are made,
+    some rows at a time.
     """
     states = _checked(hmm, states, k)
     k = min(k, hmm.num_states)
     if shares is None:
         shares = torch.ones(hmm.num_states)
-    log_shares = shares.to(hmm.start).log()
+    log_shares = (shares.to(hmm.start) * _going_on(hmm)).log()
     best = hmm.start.new_full((k, len(states)), -torch.inf)
     ids = torch.zeros_like(best, dtype=torch.long)
     total = hmm.start.new_full((len(states),), -torch.inf)
@@ -76,6 +79,18 @@ def previous_states(
         ids = torch.cat([ids, part.unsqueeze(1).expand_as(joint)]).gather(0, place)
     probs = (best - finite_or_zero(total)).exp().T
     return Likeliest(ids.T.masked_fill(probs == 0, -1), probs)
+
+
+def _going_on(hmm: HMM) -> Tensor:
+    """p(another state follows | z) (Z,): that z does not emit an end mark at which a text ends."""
+    result = torch.ones_like(hmm.start)
+    if hmm.end is None or not hmm.reset:
+        return result
+    end = torch.tensor([hmm.end], device=hmm.start.device)
+    states, log_probs = hmm.support.states(end)[0], hmm.emissions.of(end)[0]
+    some = states >= 0
+    result[states[some]] = -torch.expm1(log_probs[some])
+    return result.clamp(min=0)
 
 
 @torch.no_grad()
