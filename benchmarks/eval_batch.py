@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 import tyro
 
-from bighmm.cli.common import find_device
 from bighmm.learn.objective import HMMObjective, Window
 from bighmm.learn.setup import new_model, open_data, training_batches
 from bighmm.lm import HMMLM
+from bighmm.models import find_device
 from bighmm.recipe import CorpusSettings, read_recipe
 from record import ROOT, save, surroundings
 

@@ -32,7 +32,6 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from bighmm.cli.common import find_device, open_hmm
 from bighmm.cli.distill_lm import distill_lm_command
 from bighmm.distill.language_model import LanguageModel
 from bighmm.distill.sampling import SampleSettings, sample_batch
@@ -40,6 +39,7 @@ from bighmm.files import read_json
 from bighmm.guide.hugging_face import continuation_log_probs
 from bighmm.guide.texts import GuideSettings, write
 from bighmm.lm import HMMLM
+from bighmm.models import find_device, open_hmm
 from record import save, settings_of, surroundings
 
 THEMES = {

@@ -23,9 +23,9 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from bighmm.cli.common import find_device, open_hmm
 from bighmm.constraints import Rule
 from bighmm.lm import HMMLM
+from bighmm.models import find_device, open_hmm
 from record import save, surroundings
 
 ROOM = 20  # words, at most

@@ -18,11 +18,11 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from bighmm.cli.common import find_device
 from bighmm.corpus import Corpus, prepare
 from bighmm.learn.phases import make_phases
 from bighmm.learn.schedule import make_schedule
 from bighmm.learn.setup import new_model, training_batches
+from bighmm.models import find_device
 from bighmm.recipe import InitialSettings, Recipe, read_recipe
 from record import save, surroundings
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from bighmm.baselines.transformer import TransformerLM, TransformerOptions
-from bighmm.cli.common import open_model
 from bighmm.cli.main import main
 from bighmm.corpus import prepare
 from bighmm.evaluate import deviation_from_one
 from bighmm.learn.objective import NeuralObjective, Window
+from bighmm.models import open_model
 from bighmm.transformer import load_own, load_pretrained
 from watching import losses
 

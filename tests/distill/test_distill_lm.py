@@ -10,6 +10,7 @@ from bighmm.cli import distill_lm
 from bighmm.corpus import open_corpus
 from bighmm.distill.labels import open_labels
 from bighmm.distill.sampling import read_samples
+from bighmm.learn import from_language_model
 from bighmm.lm import HMMLM
 
 transformers = pytest.importorskip("transformers")
@@ -56,12 +57,13 @@ def stop(*_, **__):
 
 def test_stopped_and_gone_on_with(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
     command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
-    for stage in ("sample_texts", "corpus_of", "make_labels", "train_run"):
+    for stage in ("sample_texts", "corpus_of", "make_labels", "train_in_terminal"):
+        training = stage == "train_in_terminal"
         with monkeypatch.context() as change:
-            change.setattr(distill_lm, stage, stop)
+            change.setattr(distill_lm if training else from_language_model, stage, stop)
             done = bighmm(*command)
         assert done.status == 130
-        assert stage == "train_run" or "stopped; the same command goes on from here\n" in done.err
+        assert training or "stopped; the same command goes on from here\n" in done.err
     found = ask(*command)
     other = ask(*command[:3], tmp_path / "other", *SMALL)
     for split in ("valid", "test"):

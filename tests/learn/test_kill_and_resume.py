@@ -303,15 +303,15 @@ def full_disk_at_a_checkpoint() -> None:
 
 def full_disk_at_a_model() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    save, seen = loop.save_model, []
+    save, seen = loop.Training.save_model, []
 
-    def save_little(lm, run):
-        seen.append(run)
+    def save_little(training):
+        seen.append(training)
         if len(seen) == 3:
             no_space(2048)
-        save(lm, run)
+        save(training)
 
-    loop.save_model = save_little
+    loop.Training.save_model = save_little
 
 
 def full_disk_at_the_log() -> None:

@@ -11,13 +11,14 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from bighmm.cli.common import AsJson, find_device, open_hmm, out, parse, print_json
+from bighmm.cli.common import AsJson, out, parse, print_json
 from bighmm.cli.progress import clustering_progress, stages_progress
 from bighmm.corpus import Corpus
 from bighmm.distill.labels import Labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import Reading, open_teacher
 from bighmm.learn.setup import make_support, open_data
+from bighmm.models import find_device, open_hmm
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe
 from bighmm.support import Support
 

@@ -1,22 +1,10 @@
-"""`bighmm distill-lm`: an HMM with a language model's tokens, from texts that it is asked to write.
-
-A run has all stages in its folder, and each goes on from what is there:
-
-    stages.json        what the finished stages before training were asked for
-    samples/           texts of the language model, in shards (`distill.sampling`)
-    corpus/            the same as a corpus; the last ones are valid and test
-    labels/            states of the training tokens, from the language model's own vectors
-    recipe.json, …     a run like that of `bighmm train`
-"""
+"""`bighmm distill-lm`: an HMM with a language model's tokens, from texts that it writes."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,17 +13,14 @@ import torch
 import tyro
 from rich.table import Table
 
-from bighmm.cli.common import AsJson, find_device, out, print_json
+from bighmm.cli.common import AsJson, out, print_json
 from bighmm.cli.progress import stages_progress
-from bighmm.cli.train import flag_value, parse_recipe, train_run
-from bighmm.corpus import Corpus, open_corpus
-from bighmm.distill.hugging_face import HuggingFaceTeacher, find_model
-from bighmm.distill.language_model import ROLE, LanguageModel
-from bighmm.distill.making import LabelSettings, make_labels
-from bighmm.distill.sampling import SampleSettings, corpus_of, read_samples, sample_texts
-from bighmm.distill.teachers import Reading
-from bighmm.files import read_json, write_json
-from bighmm.learn.setup import make_support
+from bighmm.cli.train import flag_value, parse_recipe, train_in_terminal
+from bighmm.distill.sampling import SampleSettings
+from bighmm.files import write_json
+from bighmm.learn.from_language_model import Distillation, Labelling
+from bighmm.learn.run import RECIPE
+from bighmm.models import find_device
 from bighmm.params import find
 from bighmm.recipe import (
     CorpusSettings,
@@ -47,7 +32,6 @@ from bighmm.recipe import (
 )
 
 Texts = tyro.conf.UseAppendAction[tuple[str, ...]]
-STAGES = "stages.json"
 
 
 @dataclass(frozen=True)
@@ -93,10 +77,10 @@ class SampleArguments:
 class LabelArguments:
     labelled_epochs: Annotated[
         float, tyro.conf.arg(help="How many of the epochs are trained with labels; 0: none.")
-    ] = 1.0
+    ] = Labelling.epochs
     cluster_tokens: Annotated[
         int, tyro.conf.arg(help="Tokens to find the clusters of labels with, at most.")
-    ] = 1_000_000
+    ] = Labelling.cluster_tokens
     layer: Annotated[
         int, tyro.conf.arg(help="Whose vectors are clustered; -1 is the last, 0 the embeddings.")
     ] = -1
@@ -104,27 +88,28 @@ class LabelArguments:
 
 def distill_lm_command(argv: list[str]) -> None:
     recipe, found = _arguments(argv)
-    distillation = _Distillation(found, recipe)
     run, seconds = found.run.out, {}
+    samples = _sample_settings(found.sample, recipe, find_device(recipe.training.device))
+    labelling = Labelling(
+        found.label.labelled_epochs, found.label.cluster_tokens, found.label.layer
+    )
+    distillation = Distillation(run, found.run.model, samples, recipe, labelling)
     try:
         for name, stage in (("sampling", distillation.sample), ("labels", distillation.label)):
             began = time.monotonic()
-            stage()
+            with stages_progress() as progress:
+                stage(progress)
             seconds[name] = round(time.monotonic() - began, 2)
     except KeyboardInterrupt:
         print("bighmm: stopped; the same command goes on from here", file=sys.stderr)
         sys.exit(130)
     began = time.monotonic()
-    resuming = (run / "recipe.json").exists()
-    trained = train_run(run, distillation.recipe_for_training(), resuming, "the same command")
+    resuming = (run / RECIPE).exists()
+    asked = distillation.recipe_for_training()
+    trained = train_in_terminal(run, asked, resuming, "the same command")
     seconds["training"] = round(time.monotonic() - began, 2)
-    samples = read_samples(run / "samples", distillation.settings.tokens)
-    language_model = {
-        split: {"perplexity": samples.perplexity(*samples.splits()[split])}
-        for split in ("valid", "test")
-    }
     result = {
-        "language_model": {"name": found.run.model, **language_model},
+        "language_model": {"name": found.run.model, **distillation.perplexities()},
         **trained,
         "stage_seconds": seconds,
     }
@@ -210,119 +195,6 @@ def _prompts(arguments: SampleArguments) -> tuple[str, ...]:
     if not found:
         raise ValueError(f"{arguments.prompts} holds no prompts; it needs one on a line")
     return (*arguments.prompt, *found)
-
-
-class _Distillation:
-    """The stages before training, in a run's folder."""
-
-    def __init__(self, found: Any, recipe: Recipe) -> None:
-        """Raises ValueError for what is seen to be wrong before anything is done."""
-        self.run: Path = found.run.out
-        self.recipe, self.labelling = recipe, found.label
-        self.device = find_device(recipe.training.device)
-        self.settings = _sample_settings(found.sample, recipe, self.device)
-        if self.settings.tokens < recipe.model.states:
-            raise ValueError(
-                f"{self.settings.tokens:,} tokens are too few for {recipe.model.states:,} states; "
-                "sample more with --tokens, or use fewer --states"
-            )
-        if not 0 <= self.labelling.labelled_epochs <= recipe.training.epochs:
-            raise ValueError(
-                f"labelled_epochs must be from 0 to the number of epochs, "
-                f"{recipe.training.epochs}, not {self.labelling.labelled_epochs}"
-            )
-        self.place = find_model(found.run.model, ROLE)
-        begun = (self.run / "samples").is_dir()
-        if not begun and self.run.exists() and (self.run.is_file() or any(self.run.iterdir())):
-            raise ValueError(f"{self.run} already holds other files; choose another --out")
-        self.files = self.place.hashes()
-
-    @property
-    def corpus(self) -> Corpus:
-        return open_corpus(self.run / "corpus")
-
-    @property
-    def labelled_tokens(self) -> int:
-        """How many tokens are trained with labels."""
-        return round(self.labelling.labelled_epochs * len(self.corpus.split("train")))
-
-    def sample(self) -> None:
-        asked = {"files": self.files, **dataclasses.asdict(self.settings)}
-        with self._unless_done("sampling", asked) as wanted:
-            if not wanted:
-                return
-            lm = LanguageModel(self.place.name, self.device)
-            with stages_progress() as progress:
-                samples = sample_texts(
-                    lm,
-                    self.settings,
-                    self.run / "samples",
-                    lambda done, total: progress("sampling", done, total),
-                )
-            corpus_of(samples, lm, self.run / "corpus", asked)
-
-    def label(self) -> None:
-        if self.labelled_tokens == 0:
-            return
-        model, seed = self.recipe.model, self.recipe.training.seed
-        asked = {
-            "files": self.files,
-            "layer": self.labelling.layer,
-            "cluster_tokens": self.labelling.cluster_tokens,
-            "seed": seed,
-            **dataclasses.asdict(model),
-        }
-        with self._unless_done("labels", asked) as wanted:
-            if not wanted:
-                return
-            teacher = HuggingFaceTeacher(
-                self.place, layer=self.labelling.layer, fresh=False, seed=0, device=self.device
-            )
-            window = min(256, teacher.longest or 256)
-            settings = LabelSettings(
-                cluster_tokens=self.labelling.cluster_tokens,
-                label_tokens=None,
-                reading=Reading(window, window // 4),
-                seed=seed,
-            )
-            with stages_progress() as progress:
-                make_labels(
-                    self.corpus,
-                    teacher,
-                    make_support(model, self.corpus, seed),
-                    settings,
-                    out=self.run / "labels",
-                    device=self.device,
-                    progress=progress,
-                )
-
-    def recipe_for_training(self) -> Recipe:
-        """With the corpus and the labels that were made."""
-        initial = InitialSettings()
-        if labelled := self.labelled_tokens:
-            initial = InitialSettings(labels=str(self.run / "labels"), labelled_tokens=labelled)
-        corpus = CorpusSettings(data=str(self.run / "corpus"))
-        return dataclasses.replace(self.recipe, corpus=corpus, initial=initial)
-
-    @contextmanager
-    def _unless_done(self, stage: str, asked: dict[str, Any]) -> Iterator[bool]:
-        """Whether a stage is to be done, which is then noted; ValueError if it was otherwise."""
-        path = self.run / STAGES
-        done = read_json(path) if path.is_file() else {}
-        asked = json.loads(json.dumps(asked))  # with lists for tuples, as it is read again
-        if stage not in done:
-            yield True
-            write_json(path, {**done, stage: asked})
-            return
-        changed = [key for key in asked if done[stage].get(key) != asked[key]]
-        if changed:
-            key = changed[0]
-            raise ValueError(
-                f"the {stage} of the run {self.run} had another {key} "
-                f"({done[stage].get(key)}, {asked[key]}); go on with the same, or choose another "
-                "--out"
-            )
-        yield False
 
 
 def _show(result: dict[str, Any]) -> None:

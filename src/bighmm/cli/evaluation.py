@@ -12,9 +12,6 @@ from bighmm.cli.common import (
     AsJson,
     ModelPath,
     at_least_one,
-    find_device,
-    model_folder,
-    open_model,
     out,
     parse,
     print_json,
@@ -22,6 +19,7 @@ from bighmm.cli.common import (
 )
 from bighmm.corpus import prepare
 from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
+from bighmm.models import find_device, model_folder, open_model
 
 
 @dataclass(frozen=True)

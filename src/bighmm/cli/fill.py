@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import torch
 import tyro
 from torch import Tensor
 
@@ -16,12 +15,12 @@ from bighmm.cli.common import (
     ModelPath,
     at_least_one,
     err,
-    open_hmm,
     parse,
     print_json,
     some_text,
 )
 from bighmm.lm import HMMLM
+from bighmm.models import generator_for, open_hmm
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,7 @@ def fill_command(argv: list[str]) -> None:
 
 
 def _draw(lm: HMMLM, text: gaps.GappedText, n: int, seed: int | None) -> dict[str, Any]:
-    generator = torch.Generator(lm.device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    drawn = gaps.draw(lm.hmm(), text, n, generator, ends=False)
+    drawn = gaps.draw(lm.hmm(), text, n, generator_for(lm.device, seed), ends=False)
     return {"fillings": [_filling(lm, filled) for filled in drawn]}
 
 

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import tyro
 
-from bighmm.cli.common import AsJson, ModelPath, find_device, open_hmm, parse, print_json
+from bighmm.cli.common import AsJson, ModelPath, parse, print_json
 from bighmm.cli.rules import NO_RULE, RuleFlags
+from bighmm.models import find_device, open_hmm
 
 
 @dataclass(frozen=True)

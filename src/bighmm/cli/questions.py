@@ -17,8 +17,6 @@ from bighmm.cli.common import (
     AsJson,
     ModelPath,
     at_least_one,
-    open_hmm,
-    open_model,
     out,
     parse,
     print_json,
@@ -29,6 +27,7 @@ from bighmm.constraints.rules import why_impossible
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import padded
 from bighmm.lm import HMMLM
+from bighmm.models import generator_for, open_hmm, open_model, sample_texts
 
 LINES_AT_ONCE = 512
 
@@ -149,7 +148,7 @@ def sample_command(argv: list[str]) -> None:
             arguments.rule.room(arguments.length),
             arguments.prefix or "",
             arguments.rule.of(lm),
-            _generator(lm, arguments.seed),
+            generator_for(lm.device, arguments.seed),
             arguments.temperature,
         )
     else:
@@ -166,32 +165,6 @@ def sample_command(argv: list[str]) -> None:
         return
     for text in texts:
         print(text)
-
-
-def sample_texts(
-    lm: HMMLM | Baseline,
-    n: int,
-    prefix: str = "",
-    seed: int | None = None,
-    length: int | None = None,
-    temperature: float = 1.0,
-) -> list[str]:
-    before = lm.encode(prefix)
-    drawn = lm.predictor().sample(n, length, before, _generator(lm, seed), temperature)
-    texts = []
-    for row in drawn.tolist():
-        if length is None and lm.tokenizer.end in row:
-            row = row[: row.index(lm.tokenizer.end)]
-        texts.append(lm.decode([*before, *row]).rstrip("\n"))
-    return texts
-
-
-def _generator(lm: HMMLM | Baseline, seed: int | None) -> torch.Generator:
-    generator = torch.Generator(lm.device)
-    if seed is None:
-        generator.seed()
-        return generator
-    return generator.manual_seed(seed)
 
 
 @dataclass(frozen=True)

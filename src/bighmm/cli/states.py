@@ -14,8 +14,6 @@ from bighmm.cli.common import (
     AsJson,
     ModelPath,
     at_least_one,
-    model_folder,
-    open_hmm,
     out,
     parse,
     print_json,
@@ -24,6 +22,7 @@ from bighmm.cli.common import (
 )
 from bighmm.corpus import prepare
 from bighmm.inspection import plot_posterior, posterior_table, state_shares, state_table
+from bighmm.models import model_folder, open_hmm
 
 
 @dataclass(frozen=True)

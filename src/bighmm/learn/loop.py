@@ -35,6 +35,10 @@ class Diverged(ValueError):
 class Stopped(Exception):
     """The run was asked to stop and has saved itself."""
 
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.step = step
+
 
 @dataclass(frozen=True)
 class StepReport:
@@ -97,11 +101,19 @@ class Training:
                 self.save()
                 saved = time.monotonic()
             if stop:
-                raise Stopped
+                raise Stopped(self.step)
         return self.best
 
     def save(self) -> None:
         save_checkpoint(self.run_folder, Checkpoint(self.steps.tensors(), self._state()))
+
+    def save_model(self) -> None:
+        """The model as RUN/model, whole or not at all."""
+
+        def fill(folder: Path) -> None:
+            self.lm.save_pretrained(folder)
+
+        replace_folder(self.run_folder / "model", fill, keep_previous=False)
 
     def resume(self) -> None:
         """Go back to the last checkpoint of the run folder."""
@@ -142,7 +154,7 @@ class Training:
         best = valid.perplexity < self.best
         if best:
             self.best = valid.perplexity
-            save_model(self.lm, self.run_folder)
+            self.save_model()
         self.schedule.checked(-valid.log_prob / valid.tokens)
         self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
         self.observer.checked(report, valid, best)
@@ -202,12 +214,3 @@ class Log:
     def cut(self, size: int) -> None:
         """Forget what was logged after a checkpoint."""
         self.file.truncate(size)
-
-
-def save_model(lm: Trainable, run: Path) -> None:
-    """The model as RUN/model, whole or not at all."""
-
-    def fill(folder: Path) -> None:
-        lm.save_pretrained(folder)
-
-    replace_folder(run / "model", fill, keep_previous=False)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bighmm.evaluate import Evaluation
 from bighmm.learn.loop import Observer, StepReport
@@ -16,23 +19,26 @@ def with_tensorboard(observer: Observer, run: Path) -> Observer:
         raise ValueError(
             "TensorBoard is not installed; install bighmm[tensorboard] or leave out --tensorboard"
         ) from None
-    return _WithTensorBoard(observer, SummaryWriter(str(run / "tensorboard")))
+    return _WithTensorBoard(observer, lambda: SummaryWriter(str(run / "tensorboard")))
 
 
 class _WithTensorBoard:
-    def __init__(self, observer: Observer, writer: object) -> None:
-        self.observer, self.writer = observer, writer
+    def __init__(self, observer: Observer, make_writer: Callable[[], Any]) -> None:
+        self.observer, self._make_writer = observer, make_writer
+
+    @cached_property
+    def writer(self) -> Any:
+        """It makes its folder, which is not to be there before the run has begun."""
+        return self._make_writer()
 
     def stepped(self, report: StepReport) -> None:
-        self.writer.add_scalar("train/loss", report.loss, report.step)  # type: ignore[attr-defined]
-        self.writer.add_scalar("train/lr", report.lr, report.step)  # type: ignore[attr-defined]
+        self.writer.add_scalar("train/loss", report.loss, report.step)
+        self.writer.add_scalar("train/lr", report.lr, report.step)
         self.observer.stepped(report)
 
     def checked(self, report: StepReport, valid: Evaluation, best: bool) -> None:
-        self.writer.add_scalar(  # type: ignore[attr-defined]
-            "valid/perplexity", valid.perplexity, report.step
-        )
-        self.writer.flush()  # type: ignore[attr-defined]
+        self.writer.add_scalar("valid/perplexity", valid.perplexity, report.step)
+        self.writer.flush()
         self.observer.checked(report, valid, best)
 
     def said(self, sentence: str) -> None:

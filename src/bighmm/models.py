@@ -1,0 +1,88 @@
+"""Models of any family: finding and opening one, its device, and texts that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from bighmm import baselines
+from bighmm.baselines import Baseline
+from bighmm.files import existing_folder, read_json
+from bighmm.lm import HMMLM
+
+
+def model_folder(path: Path) -> Path:
+    """The folder of a model, given it or the run that trained it."""
+    if not path.is_dir():
+        raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
+    inside = existing_folder(path / "model")
+    if inside is not None:
+        return inside
+    if (path / "recipe.json").exists():
+        raise ValueError(f"the run {path} has not saved a model yet; resume it first")
+    return path
+
+
+def open_model(path: Path) -> HMMLM | Baseline:
+    """The model of a folder, of whatever family it is."""
+    folder = model_folder(path)
+    config = read_json(folder / "config.json")
+    family = config.get("family", "hmm") if isinstance(config, dict) else "hmm"
+    if family == "hmm":
+        return HMMLM.from_pretrained(folder)
+    return baselines.find(family).model.load(folder)
+
+
+def open_hmm(path: Path, what: str) -> HMMLM:
+    """The model of a folder, which must be an HMM as `what` is asked of it."""
+    lm = open_model(path)
+    if not isinstance(lm, HMMLM):
+        raise ValueError(f"{path} is not a hidden Markov model, so it has no {what}")
+    return lm
+
+
+def find_device(name: str) -> torch.device:
+    """cpu, cuda, or auto: a GPU if there is one. ValueError if it is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"there is no device {name!r}; use cpu, cuda or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"there is no GPU {name!r} that torch can use here; use --device cpu")
+    return device
+
+
+def generator_for(device: torch.device, seed: int | None) -> torch.Generator:
+    """Random numbers from a seed, or different ones every time."""
+    generator = torch.Generator(device)
+    if seed is None:
+        generator.seed()
+    elif 0 <= seed < 2**63:
+        generator.manual_seed(seed)
+    else:
+        raise ValueError(f"a seed is a number from 0 to {2**63 - 1}, not {seed}")
+    return generator
+
+
+def sample_texts(
+    lm: HMMLM | Baseline,
+    n: int,
+    prefix: str = "",
+    seed: int | None = None,
+    length: int | None = None,
+    temperature: float = 1.0,
+) -> list[str]:
+    """Texts up to their end mark, or of `length` words; the same for the same seed."""
+    before = lm.encode(prefix)
+    drawn = lm.predictor().sample(n, length, before, generator_for(lm.device, seed), temperature)
+    texts = []
+    for row in drawn.tolist():
+        if length is None and lm.tokenizer.end in row:
+            row = row[: row.index(lm.tokenizer.end)]
+        texts.append(lm.decode([*before, *row]).rstrip("\n"))
+    return texts

@@ -1,0 +1,95 @@
+"""A run's folder, from Python: what is written, refused, resumed and mended."""
+
+import json
+import shutil
+
+import pytest
+
+from bighmm.corpus import prepare
+from bighmm.learn.loop import Stopped
+from bighmm.learn.run import Watch, saved_recipe, train_run
+from bighmm.models import open_model, sample_texts
+from bighmm.recipe import from_dict
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "text.txt"
+    path.write_text("\n".join(f"w{i % 7} w{i % 5} w{i % 3}" for i in range(120)))
+    return path
+
+
+def recipe(text, **sections):
+    asked = {
+        "corpus": {"data": str(text)},
+        "model": {"states": 4, "support": "dense", "parameters": "scalar"},
+        "training": {"epochs": 2, "batch": 4, "window": 8, "device": "cpu", "state_dropout": 0},
+    }
+    return from_dict(asked | sections, "the test")
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    return folder, train_run(folder, recipe(text))
+
+
+def test_what_is_in_the_folder(finished, text):
+    folder, result = finished
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert saved_recipe(folder)[0] == recipe(text)
+    lm = open_model(folder)
+    assert lm.perplexity(prepare(text), split="test").perplexity == pytest.approx(
+        result["test"]["perplexity"]
+    )
+    assert sample_texts(lm, 3, seed=1) == result["samples"]
+
+
+def test_stopped_and_gone_on_with(finished, text, tmp_path):
+    asked = []
+
+    def should_stop():
+        asked.append(None)
+        return len(asked) == 5
+
+    with pytest.raises(Stopped) as stopped:
+        train_run(tmp_path / "run", recipe(text), should_stop=should_stop)
+    assert stopped.value.step == 5
+    said = []
+    watch = Watch(say=said.append)
+    found = train_run(tmp_path / "run", recipe(text), resume=True, watch=watch)
+    assert found["test"] == finished[1]["test"] and len(said) == 2
+
+
+def test_what_cannot_be_done_leaves_no_folder(text, tmp_path):
+    for initial, sentence in (
+        ({"labels": str(tmp_path / "none")}, "holds no labels"),
+        ({"frozen_tokens": 40}, "has none"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            train_run(tmp_path / "run", recipe(text, initial=initial))
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_was_removed(finished, text, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished[0], run)
+    shutil.rmtree(run / "model")
+    with pytest.raises(ValueError, match="resume it first"):
+        open_model(run)
+    found = train_run(run, recipe(text), resume=True)
+    assert found["steps"] == finished[1]["steps"]
+    assert open_model(run).size == found["parameters"]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"recipe": {}}'])
+def test_damaged_recipe(content, text, tmp_path):
+    (tmp_path / "recipe.json").write_text(content)
+    with pytest.raises(ValueError, match=r"recipe\.json is damaged"):
+        train_run(tmp_path, recipe(text), resume=True)
+
+
+def test_another_configuration(finished, text):
+    other = recipe(text, training={"epochs": 3, "device": "cpu", "state_dropout": 0})
+    with pytest.raises(ValueError, match="started with another configuration: "):
+        train_run(finished[0], other, resume=True)
