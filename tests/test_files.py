@@ -7,10 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bighmm import files
 from bighmm.files import (
     check_hashes,
     existing_folder,
     hashes,
+    hub_folder,
+    model_folder,
     previous_folder,
     read_json,
     replace_folder,
@@ -87,20 +90,21 @@ class Killed(BaseException):
 
 
 def kill_at_rename(monkeypatch, number):
-    """Let the process die just before its rename `number`."""
+    """Let the process die just before its rename `number` of a folder."""
     rename, calls = Path.rename, []
 
     def dying(self, to):
-        calls.append(to)
-        if len(calls) == number:
-            raise Killed
+        if self.is_dir():
+            calls.append(to)
+            if len(calls) == number:
+                raise Killed
         return rename(self, to)
 
     monkeypatch.setattr(Path, "rename", dying)
 
 
 @pytest.mark.parametrize("keep_previous", [True, False])
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 def test_killed_at_a_rename(target, monkeypatch, number, keep_previous):
     put(target, "one", keep_previous)
     put(target, "two", keep_previous)
@@ -108,11 +112,101 @@ def test_killed_at_a_rename(target, monkeypatch, number, keep_previous):
         kill_at_rename(patch, number)
         with pytest.raises(Killed):
             put(target, "three", keep_previous)
-    assert content(existing_folder(target)) == "two"
+    # Without a previous one to be kept, the third rename is on the way to its removal.
+    newest = "three" if number == 3 and not keep_previous else "two"
+    assert content(existing_folder(target)) == newest
     put(target, "four", keep_previous)
     assert content(target) == "four"
     assert content(previous_folder(target)) == ("two" if keep_previous else None)
     assert not list(target.parent.glob(".*"))
+
+
+def is_ours(folder):
+    return names(folder) == ["a.json"]
+
+
+def put_ours(target, text):
+    replace_folder(
+        *(target, lambda folder: write_json(folder / "a.json", text)),
+        keep_previous=False,
+        earlier=is_ours,
+    )
+
+
+def test_only_an_earlier_save_is_replaced(target):
+    put_ours(target, "one")
+    put_ours(target, "two")
+    assert content(target) == "two" and names(target.parent) == ["checkpoint"]
+    (target / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"checkpoint holds other files than an earlier save"):
+        put_ours(target, "three")
+    assert content(target) == "two" and (target / "thesis.txt").exists()
+    (target / "thesis.txt").unlink()
+    (target / "a.json").unlink()
+    put_ours(target, "four")  # an empty one will do
+    assert content(target) == "four"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_another_folder_called_previous_is_kept(target, there):
+    if there:
+        put_ours(target, "one")
+    other = target.with_name("checkpoint.previous")
+    other.mkdir(parents=True)
+    (other / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"checkpoint\.previous holds other files"):
+        put_ours(target, "two")
+    assert (other / "thesis.txt").exists() and target.exists() == there
+    assert not list(target.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_earlier_save_is_known_after_a_kill(target, monkeypatch, number):
+    put_ours(target, "one")
+    with monkeypatch.context() as patch:
+        kill_at_rename(patch, number)
+        with pytest.raises(Killed):
+            put_ours(target, "two")
+    put_ours(target, "three")
+    assert content(target) == "three" and names(target.parent) == ["checkpoint"]
+
+
+def test_killed_while_the_previous_one_is_removed(target, monkeypatch):
+    """What is left of it is no folder of the user's, so the next save need not ask."""
+    put_ours(target, "one")
+
+    def remove_half(folder, **_):
+        (folder / "a.json").unlink()
+        (folder / "b.json").touch()
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "rmtree", remove_half)
+        with pytest.raises(Killed):
+            put_ours(target, "two")
+    assert content(existing_folder(target)) == "two"
+    put_ours(target, "three")
+    assert content(target) == "three" and names(target.parent) == ["checkpoint"]
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint.previous"])
+@pytest.mark.parametrize("write", [put, put_ours])
+def test_a_file_is_not_replaced(target, name, write):
+    target.parent.mkdir()
+    file = target.with_name(name)
+    file.write_text("years of work")
+    with pytest.raises(ValueError, match=rf"{name} is a file, so no folder can be written there"):
+        write(target, "one")
+    assert file.read_text() == "years of work" and names(target.parent) == [name]
+
+
+def test_what_a_link_leads_to_is_replaced(target, tmp_path):
+    put_ours(tmp_path / "disk" / "real", "one")
+    target.parent.mkdir()
+    target.symlink_to(tmp_path / "disk" / "real")
+    put_ours(target, "two")
+    assert target.is_symlink() and content(target) == "two"
+    assert names(tmp_path / "disk") == ["real"]
 
 
 def test_killed_between_the_renames_by_hand(target):
@@ -135,11 +229,55 @@ def test_leftovers_of_dead_processes_are_removed(target, process):
     leftover = target.with_name(f".checkpoint.{process}.tmp")
     leftover.mkdir(parents=True)
     (leftover / "half.json").write_text("{")
-    other = target.with_name(f".model.{process}.tmp")
-    other.mkdir()
+    others = [
+        target.with_name(name)
+        for name in (f".model.{process}.tmp", f".checkpoint.two.{process}.tmp", ".checkpoint.x.tmp")
+    ]
+    for other in others:
+        other.mkdir()
     put(target, "one")
     assert names(target) == ["a.json"]
-    assert not leftover.exists() and other.exists()
+    assert not leftover.exists() and all(other.exists() for other in others)
+
+
+def test_the_model_of_a_run_or_a_model(tmp_path):
+    assert model_folder(tmp_path) == tmp_path
+    put(tmp_path / "model", "one")
+    assert model_folder(tmp_path) == tmp_path / "model" == model_folder(tmp_path / "model")
+    (tmp_path / "model").rename(tmp_path / "model.previous")
+    assert model_folder(tmp_path) == tmp_path / "model.previous"
+
+
+def never(*_, **__):
+    raise AssertionError("the hub must not be asked")
+
+
+@pytest.mark.parametrize(
+    "name", ["runs/none/model", "./none", "~/none", "/none", "here/none", "here/", "file", "a b"]
+)
+def test_a_path_is_not_asked_of_the_hub(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(files, "snapshot_download", never)
+    with pytest.raises(ValueError) as error:
+        hub_folder(name)
+    assert str(error.value) == f"there is no folder {name}"
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError, ValueError])
+@pytest.mark.parametrize("name", ["nowhere", "someone/nowhere"])
+def test_errors_of_the_hub_are_one_sentence(name, kind, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise kind("it cannot be reached\nand much more\nthan one line")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "snapshot_download", fail)
+    with pytest.raises(ValueError) as error:
+        hub_folder(name)
+    assert str(error.value) == (
+        f"there is no folder {name}, and the hub gives no such model: it cannot be reached"
+    )
 
 
 def test_json_round_trip(tmp_path):
@@ -176,6 +314,14 @@ def test_hashes_tell_damage(tmp_path):
     (tmp_path / "a").unlink()
     with pytest.raises(ValueError, match="has no a; it is not complete"):
         check_hashes(tmp_path, expected)
+
+
+def test_files_are_hashed_in_pieces(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"abc")
+    expected = hashes(tmp_path)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read whole"))
+    assert hashes(tmp_path) == expected
+    check_hashes(tmp_path, expected)
 
 
 def test_tensors_need_not_be_contiguous(tmp_path):

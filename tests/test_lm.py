@@ -10,6 +10,7 @@ import tokenizers
 import torch
 from huggingface_hub import hub_mixin
 
+from bighmm import files
 from bighmm import lm as module
 from bighmm.corpus import prepare
 from bighmm.lm import HMMLM
@@ -130,6 +131,63 @@ def test_saving_over_another_model(tmp_path):
     read = HMMLM.from_pretrained(tmp_path)
     assert read.tokenizer.fingerprint() == words().fingerprint()
     assert not (tmp_path / "blocks.json").exists()
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        {"vocab.json": "[]"},
+        {"tokenizer.json": "{}"},
+        {"model.safetensors": ""},
+        {"config.json": '{"model_type": "gpt2"}', "tokenizer.json": "{}", "notes.txt": ""},
+        {"config.json": '{"format": "bighmm.SequenceHMM 1"}', "model.safetensors": ""},
+        {"manifest.json": "{}", "vocab.json": "[]"},
+        {"config.json": "{"},
+    ],
+    ids=lambda there: ",".join(there),
+)
+def test_saving_keeps_what_is_not_a_model(there, tmp_path):
+    for name, text in there.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match="not of an earlier model of this library") as error:
+        model().save_pretrained(tmp_path)
+    assert "\n" not in str(error.value)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == there
+
+
+def test_saving_to_a_file(tmp_path):
+    (tmp_path / "file").write_text("years of work")
+    with pytest.raises(ValueError, match="file is a file, so no model can be saved there"):
+        model().save_pretrained(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "years of work"
+
+
+def test_saving_beside_other_files(tmp_path):
+    (tmp_path / "notes.txt").write_text("years of work")
+    (tmp_path / "README.md").write_text("about it")
+    for seed in (0, 1):
+        model(seed=seed).save_pretrained(tmp_path)
+    assert HMMLM.from_pretrained(tmp_path).kind == "neural"
+    assert (tmp_path / "notes.txt").read_text() == "years of work"
+    assert (tmp_path / "README.md").read_text() == "about it"
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_saving_again_where_it_was_interrupted(earlier, tmp_path, monkeypatch):
+    if earlier:
+        model().save_pretrained(tmp_path)
+
+    def fail(path, tensors):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_tensors", fail)
+        with pytest.raises(OSError, match="no space left"):
+            model().save_pretrained(tmp_path)
+    one_sentence(tmp_path, "does not list the model's files")
+    model().save_pretrained(tmp_path)
+    assert HMMLM.from_pretrained(tmp_path).kind == "neural"
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json", "blocks.json"])
@@ -271,14 +329,39 @@ def test_loading_through_the_hub(folder, monkeypatch):
         asked.update(options, name=name)
         return str(folder)
 
-    monkeypatch.setattr(module, "snapshot_download", download)
-    monkeypatch.setattr(
-        hub_mixin, "hf_hub_download", lambda **options: str(folder / options["filename"])
-    )
+    monkeypatch.setattr(files, "snapshot_download", download)
     read = HMMLM.from_pretrained("someone/a-model", revision="v1")
     ids = torch.tensor([read.encode(TEXT)])
     assert torch.equal(read.hmm().log_prob(ids), model().hmm().log_prob(ids))
     assert (asked["name"], asked["revision"]) == ("someone/a-model", "v1")
+
+
+@pytest.mark.parametrize("name", ["runs/none/model", "./none", "~/no such", "nowhere"])
+def test_no_such_model(name, tmp_path, monkeypatch):
+    """One sentence; the hub is asked once, and only for what can be a name there."""
+    asked = []
+
+    def download(name, **_):
+        asked.append(name)
+        raise OSError("Got: ConnectError\nPlease check your connection")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "snapshot_download", download)
+    monkeypatch.setattr(hub_mixin, "hf_hub_download", lambda **_: pytest.fail("asked twice"))
+    said = one_sentence(name, f"there is no folder {name}")
+    assert asked == (["nowhere"] if name == "nowhere" else [])
+    assert said.endswith("no such model: Got: ConnectError" if asked else name)
+
+
+def test_the_folder_of_a_run(tmp_path, monkeypatch):
+    model().save_pretrained(tmp_path / "run" / "model")
+    ids = torch.tensor([model().encode(TEXT)])
+    wanted = model().hmm().log_prob(ids)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (tmp_path / "run", str(tmp_path / "run"), "~/run", "~/run/model"):
+        assert torch.equal(HMMLM.from_pretrained(name).hmm().log_prob(ids), wanted)
+    (tmp_path / "run" / "model").rename(tmp_path / "run" / "model.previous")
+    assert torch.equal(HMMLM.from_pretrained(tmp_path / "run").hmm().log_prob(ids), wanted)
 
 
 def test_pushing_uploads_the_folder(monkeypatch):
@@ -310,3 +393,15 @@ def test_a_free_support_is_saved_with_the_weights(tmp_path):
     lm.save_pretrained(tmp_path)
     read = HMMLM.from_pretrained(tmp_path).params.support
     assert isinstance(read, Free) and torch.equal(read.table, lm.params.support.table)
+
+
+@pytest.mark.parametrize("length", [-1, -2])
+def test_texts_of_less_than_no_words(length):
+    lm = model()
+    rule = lm.rule(must=["cat"])
+    for ask in (
+        lambda: lm.sample(1, length=length, prefix="the cat"),
+        lambda: lm.rule_log_prob(rule, length),
+    ):
+        with pytest.raises(ValueError, match=f"at least 0 words, not {length}"):
+            ask()

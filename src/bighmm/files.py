@@ -2,7 +2,8 @@
 
 A folder is filled under a temporary name, flushed to the disk, and renamed into place. What stood
 there before is kept as `NAME.previous`. A reader that finds no `NAME` takes `NAME.previous`, so a
-process killed at any moment loses nothing that was saved before.
+process killed at any moment loses nothing that was saved before. Where people choose the name,
+only what was saved there before is replaced, never files of their own.
 """
 
 from __future__ import annotations
@@ -10,23 +11,43 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import snapshot_download
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 
-def replace_folder(target: Path, fill: Callable[[Path], None], *, keep_previous: bool) -> None:
+def replace_folder(
+    target: Path,
+    fill: Callable[[Path], None],
+    *,
+    keep_previous: bool,
+    earlier: Callable[[Path], bool] | None = None,
+) -> None:
     """Let `fill` write a new folder, then put it where `target` is.
 
-    If anything fails on the way, a full disk for instance, `target` is as it was.
+    earlier: whether a folder is an earlier save and holds nothing else. Any other that is not empty
+        is refused with ValueError, and so is another `NAME.previous`. Without it the name is one
+        that belongs to this library, in a run for instance, and whatever stands there is replaced.
+
+    If anything fails on the way, a full disk for instance, `target` is as it was. Raises ValueError
+    if it is a file.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    if target.is_symlink():
+        target = target.resolve()  # what the link leads to is replaced, not the link
     previous = _previous(target)
+    for place in (target, previous):
+        _check_replaceable(place, earlier)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh, old = (
+        target.with_name(f".{target.name}.{os.getpid()}{part}.tmp") for part in ("", ".old")
+    )
     _remove_leftovers(target)
     try:
         fresh.mkdir()
@@ -38,13 +59,12 @@ def replace_folder(target: Path, fill: Callable[[Path], None], *, keep_previous:
             error.filename = str(target)  # writing to a full disk does not say where
         raise
     if target.exists():
-        if previous.exists():
-            shutil.rmtree(previous)
+        _remove(previous, old)
         target.rename(previous)
     fresh.rename(target)
     _flush_folder(target.parent)
-    if not keep_previous and previous.exists():
-        shutil.rmtree(previous)
+    if not keep_previous:
+        _remove(previous, old)
 
 
 def existing_folder(target: Path) -> Path | None:
@@ -59,6 +79,35 @@ def previous_folder(target: Path) -> Path | None:
     """What stood at `target` before it was last replaced, if it was kept."""
     folder = _previous(target)
     return folder if target.is_dir() and folder.is_dir() else None
+
+
+def model_folder(path: Path) -> Path:
+    """The folder of a model, given it or the run that trained it."""
+    return existing_folder(path / "model") or path
+
+
+def hub_folder(name: str, **options: Any) -> Path:
+    """The folder of a model on the Hugging Face hub, downloaded if it is not here yet.
+
+    options: those of `snapshot_download`.
+
+    Raises ValueError with one sentence if there is none, and without asking the hub if the name can
+    only be a path: it is none that the hub allows, or its parent is a folder here.
+    """
+    path = Path(name)
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        raise ValueError(f"there is no folder {name}") from None
+    if path.exists() or (len(path.parts) > 1 and path.parent.is_dir()):
+        raise ValueError(f"there is no folder {name}")
+    try:
+        return Path(snapshot_download(name, **options))
+    except Exception as error:  # the hub's errors and those of the network have no common kind
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"there is no folder {name}, and the hub gives no such model: {reason}"
+        ) from None
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -91,11 +140,7 @@ def read_json(path: Path) -> Any:
 
 def hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file in `folder`, by name."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.iterdir())
-        if path.is_file()
-    }
+    return {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def check_hashes(folder: Path, expected: dict[str, str]) -> None:
@@ -104,18 +149,44 @@ def check_hashes(folder: Path, expected: dict[str, str]) -> None:
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{folder} has no {name}; it is not complete")
-        if hashlib.sha256(path.read_bytes()).hexdigest() != value:
+        if _hash(path) != value:
             raise ValueError(f"{path} is damaged: its content is not what was saved")
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_replaceable(place: Path, earlier: Callable[[Path], bool] | None) -> None:
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"{place} is a file, so no folder can be written there; choose another")
+    if earlier is None or not place.exists() or not any(place.iterdir()):
+        return
+    if not earlier(place):
+        raise ValueError(
+            f"{place} holds other files than an earlier save of the same kind, which would be "
+            "lost; choose another folder"
+        )
 
 
 def _previous(target: Path) -> Path:
     return target.with_name(f"{target.name}.previous")
 
 
+def _remove(folder: Path, old: Path) -> None:
+    """A removal that is cut short leaves nothing at `folder`, but a leftover at `old`."""
+    if folder.exists():
+        folder.rename(old)
+        shutil.rmtree(old)
+
+
 def _remove_leftovers(target: Path) -> None:
     """Temporary folders of processes that were killed while they wrote."""
-    for folder in target.parent.glob(f".{target.name}.*.tmp"):
-        shutil.rmtree(folder, ignore_errors=True)
+    name = re.compile(rf"\.{re.escape(target.name)}\.\d+(\.old)?\.tmp")
+    for folder in target.parent.iterdir():
+        if name.fullmatch(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:

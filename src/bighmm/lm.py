@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from huggingface_hub import ModelHubMixin, snapshot_download
+from huggingface_hub import ModelHubMixin
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -25,7 +25,15 @@ from torch import Tensor
 from bighmm import gaps, params
 from bighmm.constraints import Rule, rule_from_words, until
 from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
-from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
+from bighmm.files import (
+    check_hashes,
+    hashes,
+    hub_folder,
+    model_folder,
+    read_json,
+    write_json,
+    write_tensors,
+)
 from bighmm.hmm import HMM
 from bighmm.infer.infill import FillProbs
 from bighmm.keeping import outliving
@@ -95,6 +103,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
 
     def rule_log_prob(self, rule: Rule, length: int, prefix: str = "") -> float:
         """log p(the text goes on for at most `length` words, which satisfy the rule, and ends)."""
+        _check_length(length)
         ended = until(rule, self.tokenizer.end)
         return float(self.hmm().rule_log_prob(ended, length + 1, self.encode(prefix)))
 
@@ -133,6 +142,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         """
         if length is None:
             length = 1000 if rule is None else 100
+        _check_length(length)
         before, end = self.encode(prefix), self.tokenizer.end
         drawn = self.hmm().sample(
             n, None, before, generator, temperature, max_length=length + 1, rule=rule
@@ -234,17 +244,36 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
     def from_pretrained(  # type: ignore[override]  # the hub's options are passed through
         cls, folder: str | Path, **options: Any
     ) -> HMMLM:
-        """A model from a local folder, or from the hub by its name there.
+        """A model from its local folder or that of its run, or from the hub by its name there.
 
-        Raises ValueError with one sentence if a file is missing or damaged.
+        Raises ValueError with one sentence if there is none, or a file is missing or damaged.
         """
-        if Path(folder).is_dir():
-            return cls._read(Path(folder))
-        return super().from_pretrained(folder, **options)
+        found = model_folder(Path(folder).expanduser())
+        if found.is_dir():
+            return cls._read(found)
+        return cls._from_pretrained(model_id=str(folder), **options)
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write the model into a folder, over an earlier one if there is one; other files stay.
+
+        Raises ValueError if files that are not a model's of this library would be overwritten.
+        `options` are those of the hub mixin.
+        """
+        _check_place(Path(save_directory))
+        return super().save_pretrained(save_directory, **options)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         support = self.params.support
         described, tensors = _describe_support(support)
+        config = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "options": dataclasses.asdict(self.options),
+            "support": described,
+            "vocabulary": self.tokenizer.fingerprint(),
+        }
+        # So that a folder that is left half written is known as a model's, and may be overwritten.
+        write_json(save_directory / CONFIG, config)
         tensors |= {name: t.detach().cpu() for name, t in self.params.state_dict().items()}
         write_tensors(save_directory / WEIGHTS, tensors)
         for name in (*VOCABULARIES, BLOCKS):
@@ -255,21 +284,14 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             blocks = support.partition.block_of.tolist()
             write_json(save_directory / BLOCKS, {"block_of": blocks})
             names.add(BLOCKS)
-        config = {
-            "format": FORMAT,
-            "kind": self.kind,
-            "options": dataclasses.asdict(self.options),
-            "support": described,
-            "vocabulary": self.tokenizer.fingerprint(),
-            "files": {n: h for n, h in hashes(save_directory).items() if n in names},
-        }
-        write_json(save_directory / CONFIG, config)
+        files = {n: h for n, h in hashes(save_directory).items() if n in names}
+        write_json(save_directory / CONFIG, config | {"files": files})
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> HMMLM:
         download = ("revision", "cache_dir", "force_download", "local_files_only", "token")
         chosen = {k: v for k, v in options.items() if k in download}
-        return cls._read(Path(snapshot_download(model_id, **chosen)))
+        return cls._read(hub_folder(model_id, **chosen))
 
     @classmethod
     def _read(cls, folder: Path) -> HMMLM:
@@ -301,6 +323,33 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 f"{folder / WEIGHTS} does not fit its configuration: {reason}"
             ) from None
         return lm
+
+
+def _check_length(length: int) -> None:
+    if length < 0:
+        raise ValueError(f"a text goes on for at least 0 words, not {length}")
+
+
+def _check_place(folder: Path) -> None:
+    """Raises ValueError if a model that is saved there would overwrite what is not a model."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, so no model can be saved there; choose another name")
+    names = (CONFIG, WEIGHTS, BLOCKS, *VOCABULARIES)
+    found = [name for name in names if (folder / name).exists()]
+    if found and not _holds_model(folder):
+        raise ValueError(
+            f"{folder} holds {found[0]}, which is not of an earlier model of this library and "
+            "would be lost; choose another folder"
+        )
+
+
+def _holds_model(folder: Path) -> bool:
+    """Whether a folder's configuration is that of a model of this library, of any family."""
+    try:
+        config = read_json(folder / CONFIG)
+    except ValueError:
+        return False
+    return isinstance(config, dict) and {"format", "options", "vocabulary"} <= set(config)
 
 
 def _describe_support(support: Support) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -147,7 +147,7 @@ def test_mistakes(lm, tmp_path):
         with pytest.raises(ValueError, match="tokens, length and texts at once must be at least 1"):
             SampleSettings(**wrong)
     for wrong in ({"temperature": 0}, {"top_p": 0}, {"top_p": 1.5}, {"temperature": float("nan")}):
-        with pytest.raises(ValueError, match="temperature must be finite and above 0"):
+        with pytest.raises(ValueError, match="temperature must be finite and at least 1e-06"):
             SampleSettings(**wrong)
     with pytest.raises(ValueError, match=r"reads 64 tokens at most, .* has up to 65"):
         sample_texts(lm, SampleSettings(length=64), tmp_path)

@@ -133,7 +133,11 @@ def test_another_vocabulary(language_model):
 
 
 @pytest.mark.parametrize(
-    "asked", [{"n": 0}, {"length": 0}, {"temperature": 0.0}, {"top_p": 0.0}, {"beams": 2, "n": 3}]
+    "asked",
+    [
+        *({"n": 0}, {"length": 0}, {"top_p": 0.0}, {"beams": 2, "n": 3}),
+        *({"temperature": t} for t in (0.0, 1e-45, math.inf, math.nan)),
+    ],
 )
 def test_settings_that_make_no_sense(asked):
     with pytest.raises(ValueError, match=r"must be|cannot give"):

@@ -327,3 +327,9 @@ def test_a_rule_about_the_length_costs_one_row_per_step():
     """Tables have rows for automaton states that matter only."""
     automaton = c.length(20).compile(5)
     assert product.live_states(automaton, [0], 20).sum(1).tolist() == [1] * 21
+
+
+@pytest.mark.parametrize("rules", [["x", "y"], [c.length(0), None]])
+def test_what_is_no_rule(rules):
+    with pytest.raises(ValueError, match=r"is not a rule; `bighmm\.constraints` makes them"):
+        random_hmm("dense-table").sample(2, length=3, rule=rules)

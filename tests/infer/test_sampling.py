@@ -164,3 +164,11 @@ def test_errors(options, message):
 def test_without_end_mark_a_length_is_needed():
     with pytest.raises(ValueError, match="no end mark"):
         random_hmm("dense-table", end=None).sample(1)
+
+
+@pytest.mark.parametrize("temperature", [1e-46, 1e-20, 1e-9])
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_but_no_temperature(kind, temperature):
+    hmm = random_hmm(kind, dtype=torch.float32)
+    cold = hmm.sample(3, length=6, prefix=[1], temperature=temperature)
+    assert torch.equal(cold, hmm.sample(3, length=6, prefix=[1], temperature=0.0))

@@ -118,5 +118,23 @@ def test_words_with_signs_are_drawn(tmp_path):
     row = {"word": "$a_$", "states": [{"state": 3, "prob": 0.5, "words": ["$\\", "b\n"]}]}
     plot_posterior([row, row], tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="not supported"):
-        plot_posterior([row], tmp_path / "plot.sound")
+
+
+@pytest.mark.parametrize("name", ["plot", "plot.sound", "plot.", ".png", "plot.svg.old"])
+def test_an_ending_must_say_the_format(name, tmp_path):
+    pytest.importorskip("matplotlib")
+    row = {"word": "a", "states": [{"state": 3, "prob": 0.5, "words": ["b"]}]}
+    with pytest.raises(ValueError, match=r"is not supported for a plot; use one of .*\.png, "):
+        plot_posterior([row], tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    plot_posterior([row], tmp_path / "PLOT.PNG")
+    assert (tmp_path / "PLOT.PNG").is_file()
+
+
+@pytest.mark.parametrize("name", ["plots", "plots.png"])
+def test_a_folder_is_no_place_for_a_plot(name, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=f"{name} is a folder; give the name of a file"):
+        plot_posterior([], f"{tmp_path / name}/")
+    assert [path.name for path in tmp_path.rglob("*")] == [name]

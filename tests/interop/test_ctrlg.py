@@ -145,5 +145,43 @@ def test_damage(harm, sentence, tmp_path):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no folder .*, and no such model from the hub"):
+    with pytest.raises(ValueError, match=r"there is no folder .*nothing$"):
         from_ctrlg(tmp_path / "nothing")
+
+
+def test_only_an_earlier_one_is_replaced(tmp_path):
+    folder = tmp_path / "mywork"
+    to_ctrlg(random_hmm("dense-table", states=3, end=0), folder)
+    to_ctrlg(random_hmm("dense-table", states=5, end=0), folder)
+    assert from_ctrlg(folder).num_states == 6
+    folder.rename(tmp_path / "mywork.previous")  # as if it had been killed between two renames
+    assert from_ctrlg(folder).num_states == 6
+    to_ctrlg(random_hmm("dense-table", states=3, end=0), folder)
+    assert from_ctrlg(folder).num_states == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["mywork"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"thesis.txt": "years of work"},
+        {"config.json": '{"hidden_states": 4, "vocab_size": 5, "eos_token_id": 0}', "a.txt": ""},
+        {"config.json": '{"model_type": "gpt2"}', "model.safetensors": ""},
+        {"config.json": "{", "model.safetensors": ""},
+        {"model.safetensors": ""},
+    ],
+)
+def test_other_files_are_kept(files, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=r"holds other files than an earlier save") as error:
+        to_ctrlg(random_hmm("dense-table", end=0), tmp_path)
+    assert "\n" not in str(error.value)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_a_file_is_kept(tmp_path):
+    (tmp_path / "mywork").write_text("years of work")
+    with pytest.raises(ValueError, match="mywork is a file"):
+        to_ctrlg(random_hmm("dense-table", end=0), tmp_path / "mywork")
+    assert (tmp_path / "mywork").read_text() == "years of work"

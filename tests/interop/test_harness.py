@@ -4,13 +4,14 @@ import abc
 from types import SimpleNamespace
 
 import pytest
+import tokenizers
 import torch
 
 from bighmm.interop import harness
 from bighmm.lm import HMMLM
 from bighmm.params.scalar import ScalarOptions
-from bighmm.support import Blocked
-from bighmm.text import Words
+from bighmm.support import Blocked, Dense
+from bighmm.text import Subwords, Words
 from models import KINDS, random_hmm
 
 WORDS = ["<eos>", "<unk>", "a", "b", "c", "d"]
@@ -81,6 +82,35 @@ def test_loglikelihood(lm, model):
     word = " " + lm.tokenizer.token(best[0])
     assert model.loglikelihood(requests(("a b", word.replace(" <eos>", "\n"))))[0][1]
     assert model.loglikelihood(requests(("a", ""))) == [(0.0, True)]
+
+
+@pytest.fixture(scope="module")
+def fused():
+    """A model of subwords in which "x." and "y" make the one token "x.y"."""
+    vocabulary = {word: id for id, word in enumerate(["<unk>", "</s>", "x.", "x.y", "y", "a"])}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = Subwords(made.to_str().encode())
+    return HMMLM("scalar", ScalarOptions(), Dense(4, tokenizer.size), tokenizer, seed=3)
+
+
+@pytest.mark.parametrize(
+    "context, rest, before",
+    [
+        ("x.", "y", ""),
+        ("a x.", "y", "a"),
+        ("a x.", "y a", "a"),
+        ("a x.", " y", "a x."),
+        ("a x.", "y\n", "a"),
+        ("a", " ", ""),  # nothing new: the last token is all that there is
+    ],
+)
+def test_a_token_of_context_and_continuation(fused, context, rest, before):
+    """The continuation begins where the tokens of the whole are no longer the context's."""
+    ((gained, _),) = Model(fused).loglikelihood(requests((context, rest)))
+    wanted = log_prob(fused, context + rest) - log_prob(fused, before)
+    assert gained == pytest.approx(wanted, abs=1e-5) and gained < 0
+    assert Model(fused).loglikelihood(requests((context, ""))) == [(0.0, True)]
 
 
 def test_rolling(lm, model):

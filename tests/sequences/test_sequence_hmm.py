@@ -83,6 +83,61 @@ def test_saved_and_loaded(model, tmp_path):
         SequenceHMM.load(tmp_path)
 
 
+@pytest.mark.parametrize("support", ["dense", "blocked", "free"])
+def test_settings_are_for_the_next_fit(support, tmp_path):
+    model = SequenceHMM(4, support=support, n_blocks=2, n_alive=2, iterations=3, random_state=0)
+    model.fit(SEQUENCES).set_params(n_states=6, n_symbols=9, support="dense")
+    model.save(tmp_path / "model")
+    loaded = SequenceHMM.load(tmp_path / "model")
+    assert loaded.get_params() == model.get_params() and loaded.n_states == 6
+    assert loaded.hmm_.num_states == 4 and type(loaded.hmm_.support) is type(model.hmm_.support)
+    for one in (model, loaded):
+        probs = one.predict_proba(SEQUENCES)
+        assert [part.shape for part in probs] == [(len(row), 4) for row in SEQUENCES]
+        assert np.allclose(np.concatenate(probs).sum(1), 1)
+    assert loaded.score(SEQUENCES) == model.score(SEQUENCES)
+    assert np.array_equal(loaded.next_proba(SEQUENCES), model.next_proba(SEQUENCES))
+    assert loaded.fit(SEQUENCES).hmm_.num_states == 6 and loaded.n_symbols_ == 9
+
+
+def test_saving_replaces_only_what_was_saved(tmp_path):
+    model = SequenceHMM(2, iterations=1, random_state=0).fit(SEQUENCES)
+    model.save(tmp_path / "mywork")
+    model.set_params(lr=0.5).save(tmp_path / "mywork")
+    assert SequenceHMM.load(tmp_path / "mywork").lr == 0.5
+    (tmp_path / "mywork").rename(tmp_path / "mywork.previous")  # killed between two renames
+    assert SequenceHMM.load(tmp_path / "mywork").lr == 0.5
+    model.save(tmp_path / "mywork")
+    assert [path.name for path in tmp_path.iterdir()] == ["mywork"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"thesis.txt": "years of work"},
+        {"config.json": '{"format": "bighmm.SequenceHMM 1"}', "thesis.txt": "years of work"},
+        {"config.json": '{"format": 1}', "model.safetensors": ""},
+    ],
+)
+def test_saving_keeps_other_files(files, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match="holds other files than an earlier save"):
+        SequenceHMM(2, iterations=1).fit(SEQUENCES).save(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("years of work")
+    with pytest.raises(ValueError, match=r"there is no folder .*file; give one that"):
+        SequenceHMM.load(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"there is no folder .*none"):
+        SequenceHMM.load(tmp_path / "none")
+    with pytest.raises(ValueError, match="file is a file, so no folder can be written there"):
+        SequenceHMM(2, iterations=1).fit(SEQUENCES).save(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "years of work"
+
+
 def test_the_same_seed_the_same_model(model):
     again = SequenceHMM(**model.get_params()).fit(SEQUENCES)
     assert again.history_ == model.history_
@@ -180,29 +235,62 @@ def test_what_is_impossible_stays_so_without_nan():
         ([0, 1, 2], [4, -1], "lengths must be a list of whole numbers"),
         ([0, 1, 2], 3, "lengths must be a list of whole numbers"),
         ([[], []], None, "hold no symbols"),
+        (None, None, "must be a list of arrays or one array of whole numbers, not NoneType"),
+        (3, None, "must be a list of arrays or one array of whole numbers, not int"),
+        ("abc", None, "must be a list of arrays or one array of whole numbers, not str"),
+        (iter([[0]]), None, "must be a list of arrays or one array of whole numbers, not list_it"),
+        ((row for row in [[0]]), None, "one array of whole numbers, not generator"),
     ],
 )
 def test_bad_input(X, lengths, sentence):
+    fitted = SequenceHMM(2, 4, iterations=1).fit([[0, 1]])
     with pytest.raises(ValueError, match=sentence):
         SequenceHMM(2).fit(X, lengths)
+    if sentence != "hold no symbols":
+        with pytest.raises(ValueError, match=sentence):
+            fitted.score(X, lengths)
+
+
+@pytest.mark.parametrize("prefix", [3, "ab", (symbol for symbol in [0, 1]), [[0, 1], [1, 0]]])
+def test_bad_prefix(prefix):
+    model = SequenceHMM(2, iterations=1).fit([[0, 1]])
+    with pytest.raises(ValueError, match="sequence 0 must be one list of whole numbers"):
+        model.sample(prefix=prefix)
+    assert model.sample(length=3, prefix=[]).shape == (1, 3)
 
 
 @pytest.mark.parametrize(
     "wrong, sentence",
     [
-        ({"n_states": 0}, "n_states must be at least 1, not 0"),
+        ({"n_states": 0}, "n_states must be a whole number of at least 1, not 0"),
+        ({"n_states": 2.5}, "n_states must be a whole number of at least 1, not 2.5"),
+        ({"n_states": None}, "n_states must be a whole number of at least 1, not None"),
+        ({"n_states": True}, "n_states must be a whole number of at least 1, not True"),
+        ({"n_symbols": 4.5}, "n_symbols must be a whole number of at least 1, not 4.5"),
+        ({"n_symbols": 0}, "n_symbols must be a whole number of at least 1, not 0"),
+        ({"n_blocks": 1.5}, "n_blocks must be a whole number"),
+        ({"n_alive": "2"}, "n_alive must be a whole number of at least 1, not '2'"),
         ({"support": "round"}, "there is no support 'round'"),
         ({"support": "blocked", "n_blocks": 3}, "4 states cannot be shared equally by 3 blocks"),
         ({"parameters": "neural"}, "needs parameters='scalar', not 'neural'"),
         ({"parameters": "magic", "optimizer": "adamw"}, "no parameterisation 'magic'"),
         ({"options": {"depth": 2}}, "do not fit the parameters 'scalar', which have init_scale"),
         ({"optimizer": "sgd"}, "there is no optimizer 'sgd'"),
-        ({"iterations": 0}, "iterations must be at least 1"),
-        ({"n_init": 0}, "n_init must be at least 1, not 0"),
-        ({"smoothing": -1.0}, "smoothing finite and not below 0"),
-        ({"optimizer": "adamw", "lr": 0.0}, "lr finite and above 0"),
+        ({"options": {"init_scale": "wide"}}, "options {'init_scale': 'wide'} do not fit"),
+        ({"iterations": 0}, "iterations must be a whole number of at least 1, not 0"),
+        ({"iterations": 2.5}, "iterations must be a whole number of at least 1, not 2.5"),
+        ({"batch_size": None}, "batch_size must be a whole number of at least 1, not None"),
+        ({"n_init": 0}, "n_init must be a whole number of at least 1, not 0"),
+        ({"tolerance": None}, "tolerance must be a number, not None"),
+        ({"smoothing": "much"}, "smoothing must be a number, not 'much'"),
+        ({"lr": np.nan}, "lr must be a number, not nan"),
+        ({"smoothing": -1.0}, "smoothing must be finite and not below 0"),
+        ({"optimizer": "adamw", "lr": 0.0}, "lr must be finite and above 0"),
         ({"initial": random_hmm("dense-table")}, "the initial HMM has 6 states and 5 symbols"),
-        ({"random_state": "seven"}, "random_state must be a number"),
+        ({"initial": "x"}, "initial must be an HMM or None, not str"),
+        ({"random_state": "seven"}, "random_state must be a whole number from 0 to"),
+        ({"random_state": -1}, r"random_state must be a whole number from 0 to .*, not -1"),
+        ({"random_state": 2**63}, "random_state must be a whole number from 0 to"),
     ],
 )
 def test_bad_settings(wrong, sentence):

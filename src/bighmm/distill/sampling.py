@@ -35,7 +35,18 @@ REQUEST = "request.json"
 HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # share of the texts for each of valid and test, and at most
 WORTH_REMOVING = 0.25  # share of the rows of a batch, as soon as so many have ended
 
+COLDEST = 1e-6  # temperature: logits are divided by it, and must stay finite
+
 Progress = Callable[[int, int], None]  # tokens done, of how many
+
+
+def check_sharpness(temperature: float, top_p: float) -> None:
+    """ValueError if a language model cannot be sampled so."""
+    if not (COLDEST <= temperature < math.inf and 0 < top_p <= 1):
+        raise ValueError(
+            f"temperature must be finite and at least {COLDEST:g} and top_p above 0 and at most 1, "
+            f"not {temperature} and {top_p}"
+        )
 
 
 @dataclass(frozen=True)
@@ -55,11 +66,7 @@ class SampleSettings:
                 f"tokens, length and texts at once must be at least 1, not {self.tokens}, "
                 f"{self.length} and {self.at_once}"
             )
-        if not (0 < self.temperature < math.inf and 0 < self.top_p <= 1):
-            raise ValueError(
-                f"temperature must be finite and above 0 and top_p above 0 and at most 1, not "
-                f"{self.temperature} and {self.top_p}"
-            )
+        check_sharpness(self.temperature, self.top_p)
 
 
 @dataclass(frozen=True, eq=False)

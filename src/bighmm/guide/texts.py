@@ -13,6 +13,7 @@ from bighmm import constraints as c
 from bighmm.constraints import Rule
 from bighmm.constraints.words import spellings
 from bighmm.distill.language_model import LanguageModel, prompts_of
+from bighmm.distill.sampling import check_sharpness
 from bighmm.guide import hugging_face
 from bighmm.lm import HMMLM
 
@@ -35,11 +36,7 @@ class GuideSettings:
             )
         if self.beams and self.n > self.beams:
             raise ValueError(f"{self.beams} beams cannot give {self.n} texts; use more beams")
-        if not (self.temperature > 0 and 0 < self.top_p <= 1):
-            raise ValueError(
-                "temperature must be above 0 and top_p above 0 and at most 1, not "
-                f"{self.temperature} and {self.top_p}"
-            )
+        check_sharpness(self.temperature, self.top_p)
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,8 @@ def sample(
     Raises ValueError with the reason if a rule cannot hold.
     """
     given = [rules] * n if isinstance(rules, Rule) else list(rules)
+    if wrong := [rule for rule in given if not isinstance(rule, Rule)]:
+        raise ValueError(f"{wrong[0]!r} is not a rule; `bighmm.constraints` makes them")
     if len(given) != n:
         raise ValueError(f"{len(given)} rules were given for {n} samples; give one for each")
     different = list({id(rule): rule for rule in given}.values())  # rules have no hash

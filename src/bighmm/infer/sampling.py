@@ -20,6 +20,8 @@ from bighmm.transitions import EVERY
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
 
+COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float32 can tell apart
+
 
 def check_request(n: int, length: int | None, max_length: int, temperature: float) -> None:
     """Raises ValueError if so many samples of such a length cannot be drawn."""
@@ -119,7 +121,7 @@ def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator
     if temperature == 0:
         return log_probs.argmax(1)
     below_best = log_probs - log_probs.amax(1, keepdim=True)
-    return draw(below_best / temperature, generator)
+    return draw(below_best / max(temperature, COLDEST), generator)
 
 
 def draw(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:

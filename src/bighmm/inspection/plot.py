@@ -11,12 +11,20 @@ def plot_posterior(rows: list[dict[str, Any]], path: str | Path) -> None:
     """Draw the rows of `posterior_table`: words from left to right, states in the order they come.
 
     A cell is dark where p(state | text) is high, and white where the state is not among the
-    likeliest that the table has. Raises ValueError without matplotlib, and for a
-    name whose ending says no format that it can write.
+    likeliest that the table has. Raises ValueError without matplotlib, for a name whose ending says
+    no format that it can write, and for a folder's.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("matplotlib is not installed; install bighmm[plot] or leave out the plot")
+    from matplotlib.backend_bases import FigureCanvasBase
     from matplotlib.figure import Figure
+
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file for the plot")
+    if path.suffix[1:].lower() not in FigureCanvasBase.filetypes:
+        endings = ", ".join(f".{name}" for name in sorted(FigureCanvasBase.filetypes))
+        raise ValueError(f"the ending of {path} is not supported for a plot; use one of {endings}")
 
     names: dict[int, str] = {}
     for row in rows:

@@ -25,19 +25,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.emissions import EmissionTable
-from bighmm.files import read_json, replace_folder, write_json, write_tensors
+from bighmm.files import (
+    existing_folder,
+    hub_folder,
+    read_json,
+    replace_folder,
+    write_json,
+    write_tensors,
+)
 from bighmm.hmm import HMM
 from bighmm.interop.arrays import LIMIT, check_size
 from bighmm.support import Dense
 from bighmm.transitions import Table
 
 CONFIG, WEIGHTS, OLDER_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"
+SETTINGS = ("hidden_states", "vocab_size", "eos_token_id")
 IMPOSSIBLE = -1e30
 TOLERANCE = 1e-3  # how far from one a row's probabilities may sum; it is divided out
 
@@ -48,7 +55,7 @@ def from_ctrlg(folder: str | Path) -> HMM:
     Raises ValueError with one sentence if a file is missing or damaged, shapes do not fit the
     configuration, or a row does not sum to one.
     """
-    folder = Path(folder) if Path(folder).is_dir() else _download(str(folder))
+    folder = existing_folder(Path(folder)) or hub_folder(str(folder))
     states, vocabulary, end = _read_config(folder)
     tensors = _read_tensors(folder)
     gamma = tensors["gamma"]
@@ -79,7 +86,8 @@ def to_ctrlg(hmm: HMM, folder: str | Path, *, end: int | None = None, limit: int
 
     `end` is the end mark of an HMM that has none of its own. An HMM that starts anew after its end
     mark gets one state more (see above). Raises ValueError without an end mark, and where the
-    tables would be larger than `limit`.
+    tables would be larger than `limit`. What stood in the folder is replaced if it is an HMM that
+    was written so before; ValueError if it holds anything else.
     """
     mark = hmm.end if hmm.end is not None else end
     if mark is None or not 0 <= mark < hmm.vocabulary_size:
@@ -95,17 +103,13 @@ def to_ctrlg(hmm: HMM, folder: str | Path, *, end: int | None = None, limit: int
         "beta": emission.clamp(min=IMPOSSIBLE),
         "gamma": start.clamp(min=IMPOSSIBLE),
     }
-    config = {
-        "hidden_states": len(start),
-        "vocab_size": emission.shape[1],
-        "eos_token_id": mark,
-    }
+    config = dict(zip(SETTINGS, (len(start), emission.shape[1], mark), strict=True))
 
     def fill(fresh: Path) -> None:
         write_tensors(fresh / WEIGHTS, {name: t.float() for name, t in tensors.items()})
         write_json(fresh / CONFIG, config)
 
-    replace_folder(Path(folder), fill, keep_previous=False)
+    replace_folder(Path(folder), fill, keep_previous=False, earlier=_is_written)
 
 
 def absorbing(
@@ -146,17 +150,21 @@ def _tables(hmm: HMM) -> tuple[Tensor, Tensor, Tensor]:
     return hmm.start, transition, hmm.support.emission_rows(hmm.emission, every)
 
 
-def _download(name: str) -> Path:
+def _is_written(folder: Path) -> bool:
+    """Whether a folder is one that `to_ctrlg` wrote, and has no other files."""
+    if not {path.name for path in folder.iterdir()} <= {CONFIG, WEIGHTS}:
+        return False
     try:
-        return Path(snapshot_download(name))
-    except (OSError, ValueError):
-        raise ValueError(f"there is no folder {name}, and no such model from the hub") from None
+        config = read_json(folder / CONFIG)
+    except ValueError:
+        return False
+    return isinstance(config, dict) and set(config) == set(SETTINGS)
 
 
 def _read_config(folder: Path) -> tuple[int, int, int]:
     config: Any = read_json(folder / CONFIG)
     numbers = []
-    for name in ("hidden_states", "vocab_size", "eos_token_id"):
+    for name in SETTINGS:
         number = config.get(name) if isinstance(config, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise ValueError(

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from bighmm.files import existing_folder
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import padded, read, trusted
 from bighmm.lm import HMMLM
@@ -43,8 +42,7 @@ class HarnessModel:
     ) -> None:
         super().__init__()
         if not isinstance(pretrained, HMMLM):
-            folder = existing_folder(Path(pretrained) / "model") or pretrained
-            pretrained = HMMLM.from_pretrained(folder)
+            pretrained = HMMLM.from_pretrained(pretrained)
         self.lm = pretrained if device is None else pretrained.to(device)
         self._device = self.lm.device
         self.batch_size = int(batch_size) if str(batch_size).isdigit() else 16
@@ -110,11 +108,18 @@ class HarnessModel:
     def _encode(self, context: str, continuation: str) -> tuple[list[int], int]:
         """The ids of both together, and how many of them belong to the context.
 
-        Spaces at the end of a context go with the continuation, as a tokenizer may want them.
+        Spaces at the end of a context go with the continuation, as a tokenizer may want them. Where
+        both meet in one token it is the continuation's, with all that follows; a continuation that
+        is not empty has one token at least.
         """
-        kept = context.rstrip(" ")
         whole = self.lm.encode(context + continuation)
-        return whole, min(len(self.lm.encode(kept)), len(whole))
+        if not continuation:
+            return whole, len(whole)
+        alone = self.lm.encode(context.rstrip(" "))
+        same = 0
+        while same < min(len(alone), len(whole) - 1) and alone[same] == whole[same]:
+            same += 1
+        return whole, same
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
         """Numbers of requests, those of similar length together."""

@@ -11,7 +11,7 @@ import torch
 
 from bighmm.hmm import HMM
 from bighmm.sequences import saving
-from bighmm.sequences.fitting import adamw, baum_welch, first_hmm
+from bighmm.sequences.fitting import adamw, baum_welch, check_settings, first_hmm
 from bighmm.sequences.rows import Rows, read_rows
 
 RandomState = Any  # None, a whole number, or one of NumPy's two kinds of generators
@@ -78,6 +78,7 @@ class SequenceHMM:
 
     def fit(self, X: Any, lengths: Any = None) -> SequenceHMM:
         """Fit to sequences, from the beginning. Raises ValueError for what cannot be fitted."""
+        check_settings(self)
         rows = read_rows(X, lengths)
         if rows.symbols == 0:
             raise ValueError("the sequences hold no symbols, so there is nothing to fit")
@@ -85,8 +86,6 @@ class SequenceHMM:
         if known is None:
             known = max(int(row.max()) for row in rows.rows if len(row)) + 1
         rows.check_known(known)
-        if self.n_init < 1:
-            raise ValueError(f"n_init must be at least 1, not {self.n_init}")
         seed = seed_of(self.random_state)
         found = [self._fit_once(rows, known, seed + i) for i in range(self.n_init)]
         self.hmm_, self.history_ = max(found, key=lambda one: one[1][-1])
@@ -118,13 +117,13 @@ class SequenceHMM:
     def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
         """p(state | sequence) (T, Z) for every symbol; 0 in a sequence of probability zero."""
         rows = self._read(X, lengths)
-        found = [np.empty((0, self.n_states))] * len(rows.rows)
-        for chosen, ids, sizes in rows.batches(cost_per_position=self.n_states):
+        states_in_all = self.hmm_.num_states
+        found = [np.empty((0, states_in_all))] * len(rows.rows)
+        for chosen, ids, sizes in rows.batches(cost_per_position=states_in_all):
             posterior = self.hmm_.posterior(ids, sizes)
             # Where there is no state the marginal is 0, and adds nothing to state 0.
             states = posterior.states.clamp(min=0)
-            shape = (*ids.shape, self.hmm_.num_states)
-            every = posterior.marginals.new_zeros(shape)
+            every = posterior.marginals.new_zeros(*ids.shape, states_in_all)
             every.scatter_add_(2, states, posterior.marginals)
             for number, probs, size in zip(chosen, every.numpy(), sizes.tolist(), strict=True):
                 found[number] = probs[:size]
@@ -145,13 +144,16 @@ class SequenceHMM:
         hmm = self._fitted()
         generator = torch.Generator().manual_seed(seed_of(random_state))
         before = None
-        if prefix is not None and len(prefix):
-            rows = self._read(prefix, [len(prefix)])
+        if prefix is not None and np.size(prefix):
+            rows = self._read(prefix, [np.size(prefix)])
             before = torch.from_numpy(rows.rows[0])
         return hmm.sample(n, length, before, generator).numpy()
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted model to a folder, whole or not at all."""
+        """Write the fitted model to a folder, whole or not at all.
+
+        One that `save` wrote before is replaced; ValueError if the folder holds anything else.
+        """
         self._fitted()
         saving.save(self, Path(folder))
 
@@ -213,12 +215,14 @@ class SequenceHMM:
 
 
 def seed_of(random_state: RandomState) -> int:
-    """A seed from None, a number, or one of NumPy's two kinds of generators."""
+    """A seed from None, a number, or one of NumPy's two kinds of generators; ValueError if not."""
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, (int, np.integer)):
+    if isinstance(random_state, (int, np.integer)) and 0 <= random_state < 2**63:
         return int(random_state)
     draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)
     if draw is None:
-        raise ValueError(f"random_state must be a number, not {random_state!r}")
+        raise ValueError(
+            f"random_state must be a whole number from 0 to 2**63 - 1, not {random_state!r}"
+        )
     return int(draw(2**31))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,24 @@ if TYPE_CHECKING:
     from bighmm.sequences.estimator import SequenceHMM
 
 LARGEST_GRADIENT = 5.0
+COUNTS = ("n_states", "n_symbols", "n_blocks", "n_alive", "iterations", "batch_size", "n_init")
+NUMBERS = ("tolerance", "smoothing", "lr")
+
+
+def check_settings(settings: SequenceHMM) -> None:
+    """Raises ValueError for the first setting that is not of its kind."""
+    for name in COUNTS:
+        value = getattr(settings, name)
+        if name == "n_symbols" and value is None:
+            continue
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+    for name in NUMBERS:
+        value = getattr(settings, name)
+        if not isinstance(value, Real) or math.isnan(value):
+            raise ValueError(f"{name} must be a number, not {value!r}")
+    if settings.initial is not None and not isinstance(settings.initial, HMM):
+        raise ValueError(f"initial must be an HMM or None, not {type(settings.initial).__name__}")
 
 
 def first_hmm(settings: SequenceHMM, rows: Rows, symbols: int, seed: int) -> HMM:
@@ -44,11 +63,8 @@ def first_hmm(settings: SequenceHMM, rows: Rows, symbols: int, seed: int) -> HMM
 
 def baum_welch(settings: SequenceHMM, hmm: HMM, rows: Rows) -> tuple[HMM, list[float]]:
     """Iterations over all sequences; the fitted HMM and its history."""
-    if settings.iterations < 1 or not 0 <= settings.smoothing < math.inf:
-        raise ValueError(
-            f"iterations must be at least 1, and smoothing finite and not below 0, not "
-            f"{settings.iterations} and {settings.smoothing}"
-        )
+    if not 0 <= settings.smoothing < math.inf:
+        raise ValueError(f"smoothing must be finite and not below 0, not {settings.smoothing}")
     total, counts = _count(hmm, rows)
     history = [total]
     for _ in range(settings.iterations):
@@ -65,11 +81,8 @@ def adamw(settings: SequenceHMM, rows: Rows, symbols: int, seed: int) -> tuple[H
 
     While the parameters change the history has the sum over a pass of what each batch had.
     """
-    if settings.iterations < 1 or settings.batch_size < 1 or not 0 < settings.lr < math.inf:
-        raise ValueError(
-            f"iterations and batch_size must be at least 1, and lr finite and above 0, not "
-            f"{settings.iterations}, {settings.batch_size} and {settings.lr}"
-        )
+    if not 0 < settings.lr < math.inf:
+        raise ValueError(f"lr must be finite and above 0, not {settings.lr}")
     if settings.initial is not None:
         raise ValueError("an initial HMM is for optimizer='baum-welch'; leave it out for 'adamw'")
     module = new_parameters(settings, rows, symbols, seed)
@@ -105,21 +118,19 @@ def adamw(settings: SequenceHMM, rows: Rows, symbols: int, seed: int) -> tuple[H
 
 def new_parameters(settings: SequenceHMM, rows: Rows, symbols: int, seed: int) -> Parameterisation:
     options = params.find(settings.parameters).options
+    support = new_support(settings, rows, symbols, seed)
     try:
         chosen = options(**(settings.options or {}))
+        return params.build(settings.parameters, chosen, support, None, seed)
     except TypeError:
         known = ", ".join(field.name for field in dataclasses.fields(options))
         raise ValueError(
             f"options {settings.options!r} do not fit the parameters {settings.parameters!r}, "
             f"which have {known}"
         ) from None
-    support = new_support(settings, rows, symbols, seed)
-    return params.build(settings.parameters, chosen, support, None, seed)
 
 
 def new_support(settings: SequenceHMM, rows: Rows, symbols: int, seed: int) -> Support:
-    if settings.n_states < 1:
-        raise ValueError(f"n_states must be at least 1, not {settings.n_states}")
     if settings.support == "dense":
         return Dense(settings.n_states, symbols)
     if settings.support == "free":

@@ -73,7 +73,12 @@ def read_rows(X: Any, lengths: Any = None) -> Rows:
     if isinstance(X, (list, tuple)):
         several = len(X) > 0 and (isinstance(X[0], (list, tuple)) or np.ndim(X[0]) > 0)
     else:
-        X = np.asarray(X)
+        given, X = X, np.asarray(X)
+        if X.ndim == 0:
+            raise ValueError(
+                "sequences must be a list of arrays or one array of whole numbers, not "
+                f"{type(given).__name__}"
+            )
         several = X.dtype == object or (X.ndim == 2 and X.shape[1] != 1)
     if several:
         return Rows([_row(row, number) for number, row in enumerate(X)], joined=False)

@@ -1,6 +1,7 @@
 """A fitted `SequenceHMM` as a folder.
 
-config.json         its settings, the kind of its support, its history
+config.json         its settings, which are those of the next fit; the kind of its support, its
+                    number of symbols and its history, as they were fitted
 model.safetensors   start, what the transitions are made of, emissions, the support's table
 """
 
@@ -15,7 +16,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.emissions import EmissionTable
-from bighmm.files import check_hashes, hashes, read_json, replace_folder, write_json, write_tensors
+from bighmm.files import (
+    check_hashes,
+    existing_folder,
+    hashes,
+    read_json,
+    replace_folder,
+    write_json,
+    write_tensors,
+)
 from bighmm.hmm import HMM
 from bighmm.support import Blocked, Dense, Free, Support
 from bighmm.transitions import Factored, Table, Transitions
@@ -54,10 +63,14 @@ def save(model: SequenceHMM, folder: Path) -> None:
         write_tensors(fresh / WEIGHTS, tensors)
         write_json(fresh / CONFIG, config | {"files": hashes(fresh)})
 
-    replace_folder(folder, fill, keep_previous=False)
+    replace_folder(folder, fill, keep_previous=False, earlier=_is_written)
 
 
 def load(kind: type[SequenceHMM], folder: Path) -> SequenceHMM:
+    found = existing_folder(folder)
+    if found is None:
+        raise ValueError(f"there is no folder {folder}; give one that a SequenceHMM was saved to")
+    folder = found
     config: Any = read_json(folder / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{folder / CONFIG} is not the configuration of a SequenceHMM")
@@ -66,12 +79,23 @@ def load(kind: type[SequenceHMM], folder: Path) -> SequenceHMM:
         tensors = load_file(folder / WEIGHTS)
         model = kind(**config["settings"])
         model.n_symbols_, model.history_ = config["n_symbols"], config["history"]
-        support = _support(config["support"], tensors, model)
+        support = _support(config["support"], tensors, model.n_symbols_)
         emissions = EmissionTable(tensors["emission"])
         model.hmm_ = HMM(tensors["start"], _transitions(tensors), emissions, support)
     except (KeyError, TypeError, OSError, SafetensorError) as error:
         raise ValueError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
     return model
+
+
+def _is_written(folder: Path) -> bool:
+    """Whether a folder is one that `save` wrote, and has no other files."""
+    if not {path.name for path in folder.iterdir()} <= {CONFIG, WEIGHTS}:
+        return False
+    try:
+        config = read_json(folder / CONFIG)
+    except ValueError:
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
 
 
 def _transitions(tensors: dict[str, Tensor]) -> Transitions:
@@ -80,9 +104,10 @@ def _transitions(tensors: dict[str, Tensor]) -> Transitions:
     return Table(tensors["transition.0"])
 
 
-def _support(name: str, tensors: dict[str, Tensor], model: SequenceHMM) -> Support:
+def _support(name: str, tensors: dict[str, Tensor], symbols: int) -> Support:
+    states = len(tensors["start"])  # as fitted, whatever the settings say now
     if name == "Blocked":
-        return Blocked.of(tensors["support"], model.n_states)
+        return Blocked.of(tensors["support"], states)
     if name == "Free":
-        return Free(tensors["support"], model.n_states)
-    return Dense(model.n_states, model.n_symbols_)
+        return Free(tensors["support"], states)
+    return Dense(states, symbols)
