@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from bighmm import baselines
+from bighmm import baselines, files
 from bighmm.baselines import Baseline
-from bighmm.files import existing_folder, read_json
+from bighmm.files import read_json
 from bighmm.lm import HMMLM
 
 
@@ -16,12 +16,10 @@ def model_folder(path: Path) -> Path:
     """The folder of a model, given it or the run that trained it."""
     if not path.is_dir():
         raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
-    inside = existing_folder(path / "model")
-    if inside is not None:
-        return inside
-    if (path / "recipe.json").exists():
+    found = files.model_folder(path)
+    if found == path and (path / "recipe.json").exists():
         raise ValueError(f"the run {path} has not saved a model yet; resume it first")
-    return path
+    return found
 
 
 def open_model(path: Path) -> HMMLM | Baseline:

@@ -161,8 +161,9 @@ class KneserNey:
     def save(self, folder: str | Path) -> None:
         """Write the model into a folder; one that `save` wrote before is replaced."""
         target = Path(folder)
-        if target.exists() and not (target / SETTINGS).is_file():
-            raise ValueError(f"{target} exists and is no n-gram model; choose another folder")
+
+        def earlier(there: Path) -> bool:
+            return {path.name for path in there.iterdir()} <= {SETTINGS, TENSORS}
 
         def fill(fresh: Path) -> None:
             arrays = {
@@ -183,7 +184,7 @@ class KneserNey:
             }
             write_json(fresh / SETTINGS, settings)
 
-        replace_folder(target, fill, keep_previous=False)
+        replace_folder(target, fill, keep_previous=False, earlier=earlier)
 
     @classmethod
     def load(cls, folder: str | Path) -> KneserNey:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bighmm import baselines
 from bighmm.baselines.neural import NeuralLM
-from bighmm.files import existing_folder, hashes, read_json
+from bighmm.files import hashes, model_folder, read_json
 from bighmm.text import Tokenizer
 
 
@@ -120,7 +120,7 @@ def open_teacher(
     if name == "random":
         return RandomTeacher(tokenizer.size, seed=seed, device=device)
     path = Path(name).expanduser()
-    folder = existing_folder(path / "model") or path
+    folder = model_folder(path)
     if (folder / "config.json").is_file():
         config = read_json(folder / "config.json")
         if isinstance(config, dict) and "format" in config and "model_type" not in config:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.files import check_hashes, existing_folder, read_json
+from bighmm.files import check_hashes, model_folder, read_json
 from bighmm.transformer.backbone import Backbone, BackboneConfig, Style
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -33,7 +33,7 @@ class Pretrained:
 
 def load_pretrained(path: str | Path) -> Pretrained:
     """A model of this library's family "transformer", or whatever `load_hugging_face` reads."""
-    folder = _own_folder(Path(path))
+    folder = model_folder(Path(path))
     if (folder / CONFIG).is_file() and "family" in _settings(folder):
         return load_own(folder)
     return load_hugging_face(folder)
@@ -44,7 +44,7 @@ def load_own(folder: str | Path) -> Pretrained:
 
     Raises ValueError with one sentence if it is not there, damaged, or of another family.
     """
-    folder = _own_folder(Path(folder))
+    folder = model_folder(Path(folder))
     if not folder.is_dir():
         raise ValueError(f"there is no model at {folder}; give a model's folder or a run's")
     settings = _settings(folder)
@@ -274,8 +274,3 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise ValueError(f"{folder / name} is damaged: {error}") from None
     return tensors
-
-
-def _own_folder(path: Path) -> Path:
-    """The model's folder of a run of this library; any other path as it is."""
-    return existing_folder(path / "model") or path
