@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 
 import numpy as np
 import pytest
@@ -282,9 +283,25 @@ def test_checkpoints_are_saved_by_the_clock_too(start, monkeypatch):
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     steps = []
     monkeypatch.setattr(loop, "save_checkpoint", lambda _, made: steps.append(made.state["step"]))
+    monkeypatch.setattr(loop, "SHARE_OF_SAVING", math.inf)
     training = start()
     training.run()
     assert steps == list(range(1, training.total_steps + 1))
+
+
+def test_checkpoints_that_take_long_are_few(start, monkeypatch):
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(loop, "SHARE_OF_SAVING", 0.001)
+    steps = []
+
+    def save(_, made):
+        time.sleep(0.01)
+        steps.append(made.state["step"])
+
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    training = start(training={"checkpoint_at_checks": False})
+    training.run()
+    assert steps == [1, training.total_steps]
 
 
 def test_global_random_state_does_not_matter(start):

@@ -167,6 +167,8 @@ class BaumWelchSteps:
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.carried = restore_tensors(self.lm, None, tensors)
 
+    def release(self) -> None: ...
+
     def _batches(self, step: int) -> Iterator[Batch]:
         if not self.settings.full_batch:
             return iter([self.batches.batch(step)])

@@ -86,6 +86,10 @@ class GraphSteps:
             self._carry(carried)
         torch.cuda.synchronize(self.lm.device)
 
+    def release(self) -> None:
+        torch.cuda.synchronize(self.lm.device)
+        self.graph, self.plain_steps = None, 0  # it would be captured again
+
     def _one(self) -> None:
         if self.graph is None and self.plain_steps < STEPS_BEFORE_CAPTURE:
             self.plain_steps += 1

@@ -26,6 +26,7 @@ from bighmm.learn.steps import Trainable
 from bighmm.recipe import Recipe
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
+SHARE_OF_SAVING = 0.05  # of the time, at most, where checkpoints are so large that they take long
 
 
 class Diverged(ValueError):
@@ -88,7 +89,7 @@ class Training:
         """
         if self.step == 0:
             self.log.cut(0)  # left by a run that was stopped before its first checkpoint
-        saved = time.monotonic()
+        saved, between = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
         while self.step < self.total_steps:
             report = self._steps_together()
             checked = self.step in self.check_steps
@@ -97,9 +98,11 @@ class Training:
             stop = should_stop() and self.step < self.total_steps
             due = checked and self.settings.checkpoint_at_checks
             due = due or self.step == self.total_steps
-            if due or stop or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+            if due or stop or time.monotonic() - saved > between:
+                began = time.monotonic()
                 self.save()
                 saved = time.monotonic()
+                between = max(SECONDS_BETWEEN_CHECKPOINTS, (saved - began) / SHARE_OF_SAVING)
             if stop:
                 raise Stopped(self.step)
         return self.best

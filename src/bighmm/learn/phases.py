@@ -45,8 +45,11 @@ class Phases:
         return self.phases[self.number].steps.at_once
 
     def run(self, step: int, count: int) -> list[Done]:
-        self.number = next(i for i, phase in enumerate(self.phases) if step < phase.until)
-        phase = self.phases[self.number]
+        number = next(i for i, phase in enumerate(self.phases) if step < phase.until)
+        if number != self.number:
+            self.phases[self.number].steps.release()
+            self.number = number
+        phase = self.phases[number]
         for parameter in self.embeddings:
             parameter.requires_grad_(not phase.frozen)
         return phase.steps.run(step, int(min(phase.until - step, count)))
@@ -58,6 +61,10 @@ class Phases:
         self.number = int(tensors[PHASE])
         others = {name: tensor for name, tensor in tensors.items() if name != PHASE}
         self.phases[self.number].steps.restore(others)
+
+    def release(self) -> None:
+        for phase in self.phases:
+            phase.steps.release()
 
 
 def make_phases(

@@ -50,6 +50,10 @@ class Steps(Protocol):
 
     def restore(self, tensors: dict[str, Tensor]) -> None: ...
 
+    def release(self) -> None:
+        """Give back the memory that only further steps need, as there are none for now."""
+        ...
+
 
 def make_steps(
     lm: Trainable,
@@ -137,6 +141,8 @@ class PlainSteps:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.carried = restore_tensors(self.lm, self.optimizer, tensors)
+
+    def release(self) -> None: ...
 
 
 def on_device(batch: Batch, device: torch.device) -> Window:
