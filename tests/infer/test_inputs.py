@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import read
-from models import random_hmm
+from bighmm.infer.inputs import padded, read
+from models import KINDS, random_hmm
 
 QUESTIONS = ["log_prob", "next_token", "posterior", "viterbi"]
 
@@ -97,3 +97,15 @@ class TestFromProbs:
         )
         assert mixed.start.dtype == mixed.transitions.table.dtype == torch.float64
         assert mixed.log_prob([[0, 1]]).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_of_different_lengths(kind):
+    hmm = random_hmm(kind)
+    rows = [[1, 2, 3], [], [4], [1, 2]]
+    tokens, lengths = padded(rows)
+    torch.testing.assert_close(hmm.log_prob(rows), hmm.log_prob(tokens, lengths))
+    assert torch.equal(hmm.viterbi(rows).states, hmm.viterbi(tokens, lengths).states)
+    gaps = [[1, -1, 2], [-1, 3]]
+    tokens, lengths = padded(gaps)
+    torch.testing.assert_close(hmm.fill_probs(gaps), hmm.fill_probs(tokens, lengths))

@@ -22,6 +22,7 @@ from bighmm.infer.inputs import (
     batches_by_length,
     ends_text,
     read,
+    rectangular,
 )
 from bighmm.infer.numerics import finite_or_zero
 from bighmm.infer.sampling import draw, log_moves
@@ -52,6 +53,7 @@ class Gapped(NamedTuple):
 
 def read_gaps(hmm: HMM, tokens: Tensor, lengths: Tensor | None) -> Gapped:
     """Token ids (B, T) with -1 in the gaps, checked as `read` does."""
+    tokens, lengths = rectangular(tokens, lengths)
     tokens = torch.as_tensor(tokens, device=hmm.start.device)
     sequences = read(hmm, tokens.masked_fill(tokens == GAP, 0), lengths)
     inside = torch.arange(sequences.ids.shape[1], device=tokens.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -100,8 +100,11 @@ def ends_text(hmm: HMM, tokens: Tensor) -> Tensor:
 def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
     """Check token ids (B, T) and lengths (B,) and blank out the padding.
 
+    A list of rows needs no lengths, and the rows may have different ones.
+
     Raises ValueError for wrong shapes, lengths outside 0 … T, and ids outside the vocabulary.
     """
+    tokens, lengths = rectangular(tokens, lengths)
     tokens = torch.as_tensor(tokens, device=hmm.start.device)
     if tokens.dim() != 2 or (tokens.numel() and tokens.is_floating_point()):
         raise ValueError(
@@ -130,6 +133,18 @@ def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
             f"vocabulary: ids go from 0 to {vocabulary_size - 1}"
         )
     return trusted(hmm, tokens.masked_fill(~inside, 0), lengths)
+
+
+def rectangular(tokens: Any, lengths: Tensor | None) -> tuple[Any, Tensor | None]:
+    """Rows of whole numbers, some longer than others, as `padded`; anything else as it is."""
+    if lengths is not None or not isinstance(tokens, list | tuple):
+        return tokens, lengths
+    of_ids = all(
+        isinstance(row, list | tuple) and all(isinstance(id, int) for id in row) for row in tokens
+    )
+    if not of_ids or len({len(row) for row in tokens}) < 2:
+        return tokens, lengths
+    return padded(tokens)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
