@@ -344,7 +344,7 @@ class HMM:
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Plain probabilities: start (Z,), transition (Z, Z), emission (Z, V). For small models."""
         every = torch.arange(self.num_states, device=self.start.device)
-        transition = self.transitions.logits(every) - self.transitions.norm.unsqueeze(1)
+        transition = self.transitions.log_probs(every)
         emission = self.support.emission_rows(self.emission, every)
         return self.start.exp(), transition.exp(), emission.exp()
 

@@ -46,7 +46,7 @@ class Transitions(Protocol):
         ...
 
     def log_probs(
-        self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor | None = None
+        self, rows: Tensor | slice, columns: Tensor | slice = EVERY, into: Tensor | None = None
     ) -> Tensor:
         """log p(j | i) (R, C) from the states `rows` to `columns`, written `into` where given."""
         ...
@@ -95,7 +95,7 @@ class Table:
         return _take(self.table, rows).index_select(1, columns)
 
     def log_probs(
-        self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor | None = None
+        self, rows: Tensor | slice, columns: Tensor | slice = EVERY, into: Tensor | None = None
     ) -> Tensor:
         return torch.sub(self.logits(rows, columns), _take(self.norm, rows)[:, None], out=into)
 
@@ -153,7 +153,7 @@ class Factored:
         return _take(self.leaving, rows) @ _take(self.entering, columns).T
 
     def log_probs(
-        self, rows: Tensor | slice, columns: Tensor | slice, into: Tensor | None = None
+        self, rows: Tensor | slice, columns: Tensor | slice = EVERY, into: Tensor | None = None
     ) -> Tensor:
         minus_norm = -_take(self.norm, rows)[:, None]
         leaving, entering = _take(self.leaving, rows), _take(self.entering, columns)

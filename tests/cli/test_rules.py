@@ -50,6 +50,9 @@ def test_a_schema_that_no_words_can_spell(bighmm, trained, tmp_path):
     said = bighmm("sample", trained, "--schema", schema).err
     assert "no sequence of tokens can satisfy the rule JSON schema" in said
     assert "No such file" in bighmm("sample", trained, "--schema", tmp_path / "none.json").err
+    schema.write_bytes(b'{"type": "\xff"}')
+    said = bighmm("sample", trained, "--schema", schema).err
+    assert said == f"bighmm: the schema {schema} is not UTF-8 at byte 10\n"
 
 
 def test_next(ask, lm, trained):
@@ -83,7 +86,9 @@ def test_numbers_of_words(lm, words, expected):
         (["--must", " "], "a phrase of a rule is empty"),
         (["--words", "9..3"], "--words is '9..3'; the smaller number comes first"),
         (["--words", "few"], "--words is 'few'; it must be like 8..12"),
+        (["--words", "99999999999"], "a rule can count to 10000 tokens, not to 99999999999"),
         (["--regex", "(w01"], "the pattern '(w01' cannot be read"),
+        (["--regex", "w01{2,0}"], "smallest first"),
         (["--must", "w01", "--not", "w01"], "no sequence of tokens can satisfy the rule"),
         (["--must", "w01 w02 w03", "--words", "..2"], "needs at least 3 words, but at most 2"),
     ],
@@ -92,6 +97,13 @@ def test_what_is_refused(bighmm, trained, command, asked, said):
     done = bighmm(command, trained, *asked)
     assert done.status == 2 and done.out == "" and said in done.err
     assert done.err.startswith("bighmm: ") and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("asked", [-1, 10**11])
+def test_how_many_words_there_can_be(bighmm, trained, asked):
+    said = f"bighmm: under a rule there can be from 0 to 10000 words, not {asked}\n"
+    assert bighmm("sample", trained, "--not", "w01", "--length", asked).err == said
+    assert bighmm("next", trained, "--not", "w01", "--remaining", asked).err == said
 
 
 def test_a_rule_needs_an_hmm(bighmm, text, tmp_path):

@@ -209,10 +209,26 @@ def test_automaton_of_ones_own():
         (lambda: c.starts_with([]), "at least one token"),
         (lambda: c.length(-1), "a length goes from"),
         (lambda: c.length(3, 2), "not 3 to 2"),
+        (lambda: c.length(1.5), "not 1.5 to None"),
+        (lambda: c.length(0, "3"), "not 0 to 3"),
+        (lambda: c.length(None, 3), "not None to 3"),
+        (lambda: c.length(0, 10**11), "a rule can count to 10000 tokens, not to 100000000000"),
+        (lambda: c.length(10_001), "a rule can count to 10000 tokens, not to 10001"),
+        (lambda: c.contains([[1]]).matches([-1, 1]), "a sequence is a list of token ids"),
+        (lambda: c.contains([[1]]).matches([1.5]), "a sequence is a list of token ids"),
+        (lambda: c.contains([[1]]).matches([float("inf")]), "a sequence is a list of token ids"),
+        (lambda: c.automaton([[0, 0]], [0]).matches([0, 2]), "token id 2 is not in the vocabulary"),
+        (lambda: c.contains([[1]]).after([-1]), "a sequence is a list of token ids"),
+        (lambda: c.until(c.contains([[1]]), -1), "an end mark is a token id, such as 5, not -1"),
+        (lambda: c.until(c.contains([[1]]), 0.5), "an end mark is a token id, such as 5, not 0.5"),
         (lambda: c.contains([[1, 7]]).compile(7), "token id 7 of the rule .* 0 to 6"),
         (lambda: c.automaton([0, 1], [0]), "one row for each state"),
         (lambda: c.automaton([[0, 2]], [0]), "go from 0 to 0"),
         (lambda: c.automaton([[0, 0]], [1]), "go from 0 to 0"),
+        (lambda: c.automaton([[0, 0]], [0.5]), "go from 0 to 0"),
+        (lambda: c.automaton([[0, 0]], [0], start=0.5), "go from 0 to 0"),
+        (lambda: c.automaton([[0, 1], [0]], [0]), "one row for each state"),
+        (lambda: c.automaton([[0, 0]], [0], class_of=[0.0, 1.0]), "go from 0 to 1"),
         (lambda: c.automaton([[0, 0]], [0], class_of=[0, 2]), "go from 0 to 1"),
         (lambda: c.automaton([[0, 0]], [0]).compile(3), "vocabulary of 2 tokens, not of 3"),
         (lambda: c.automaton([[0]], [0]) & c.automaton([[0, 0]], [0]), "of 1 and 2 tokens"),
@@ -227,6 +243,22 @@ def test_errors(make, said):
 def test_a_rule_is_combined_with_a_rule():
     with pytest.raises(TypeError, match="with a rule only"):
         _ = c.length(1) & 3
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 0), (0, 4), (2, 4), (3, 3), (0, None), (3, None)])
+def test_a_length_is_minimal_as_it_is_made(least, most):
+    made = c.length(least, most).compile(SIZE)
+    plain = c.Automaton(made.transitions, made.accepting, made.class_of)
+    assert made.is_minimal and plain.minimal().key == made.key
+
+
+def test_long_lengths():
+    """Time grows with the length, and not with its square."""
+    rule = c.until(c.contains([[1, 2]]) & c.length(5, 10_000), 0)
+    found = rule.compile(SIZE)
+    assert found.num_states == 29_999 and found.shortest == 6
+    assert found.accepts([*[1] * 9_998, 1, 2, 0]) and not found.accepts([*[1] * 9_999, 1, 2, 0])
+    assert c.length(0, 10_000).matches([1] * 10_000) and not c.length(10_000).matches([1] * 9_999)
 
 
 def test_excludes_of_thousands_of_tokens():

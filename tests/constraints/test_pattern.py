@@ -31,6 +31,7 @@ def assert_same(pattern):
         ". .* 0",
         "[0 1]{2} [^ 0]{1,2}",
         "0{2,} 1{0,1}",
+        "0{0,0} 1{0} 2",
         "(0{1,2}){2} (1*)*",
         "((0 1?)+ | 2)*",
     ],
@@ -75,6 +76,10 @@ def test_words():
         ("* 0", "nothing before '\\*'"),
         ("0 | +", "nothing before '\\+'"),
         ("0{2,1}", "smallest first"),
+        ("0{2,0}", "smallest first"),
+        ("0{2,5000}", "at most 1000"),
+        ("0{5000,}", "at most 1000"),
+        ("(" * 2000 + "0" + ")" * 2000, "too many signs inside one another"),
         ("0{5000}", "at most 1000"),
         ("0{x}", "'{' is out of place"),
         ('0 "1', "is out of place"),
@@ -84,6 +89,11 @@ def test_words():
 def test_errors(pattern, said):
     with pytest.raises(ValueError, match=said):
         c.regex(pattern)
+
+
+def test_too_many_signs_after_one_another():
+    with pytest.raises(ValueError, match="too many signs inside one another"):
+        c.regex("0" + "?" * 2000).compile(3)
 
 
 def test_members_are_single_tokens():

@@ -8,6 +8,8 @@ import sys
 import pytest
 import tokenizers
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bighmm import constraints as c
 from bighmm.constraints.spelling import spelling
@@ -16,6 +18,10 @@ from models import random_hmm
 from test_text import bpe, sentencepiece_model
 
 DIGITS = Words.build(["12 3 é 1"])
+ACCENTS = Words.build(["é ü"])
+PROSE = Words.build(["the cat , ( ) / \" ' $ () é 's …"], split="words")
+SPELLED = [i for i in range(PROSE.size) if i not in (PROSE.end, PROSE.unknown)]
+sentences = st.lists(st.sampled_from(SPELLED), max_size=12)
 
 
 def pieces(tokens, decoder):
@@ -49,7 +55,7 @@ def test_without_outlines(monkeypatch):
 
 
 def test_spelling(tmp_path):
-    assert set(spelling(DIGITS)) == {None, b" 12", b" 3", " é".encode(), b" 1"}
+    assert set(spelling(DIGITS)) == {None, b"12", b"3", "é".encode(), b"1"}
     assert spelling(FALLBACK) == [None, b" a", b" ", b"a", b"b", b"\xc3", b"\xa9"]
     assert spelling(METASPACE) == [None, b" a", b" ", b"a", b"b", b"<0xC3>"]
     assert spelling(BYTES) == [None, b" a", b" ", b"a", b"ab", b"\xc3", b"\xa9"]
@@ -77,6 +83,12 @@ class TestWithOutlines:
             (DIGITS, "(1|12 )+é?"),
             (DIGITS, ""),
             (DIGITS, "[0-9]*( [0-9]{2})*"),
+            (ACCENTS, "é( ü)*"),
+            (PROSE, "the .*"),
+            (PROSE, r"(the|cat)(, (the|cat))*\)?"),
+            (PROSE, '"[^"]{3,8}"( [^"]*)?'),
+            (PROSE, ".*[\"'](the|cat)[\"'].*"),
+            (PROSE, "[^ ]*"),
             (METASPACE, " *a+b"),
             (METASPACE, " a"),
             (FALLBACK, "(a b?)*é?"),
@@ -90,7 +102,7 @@ class TestWithOutlines:
         plain = re.compile(pattern)
         tokens = [i for i in range(tokenizer.size) if i not in (tokenizer.end, tokenizer.unknown)]
         matched = 0
-        for n in range(5):
+        for n in range(5 if len(tokens) < 10 else 4):
             for ids in itertools.product(tokens, repeat=n):
                 text = tokenizer.decode(ids)
                 if "\ufffd" not in text:  # bytes that are no character
@@ -98,6 +110,36 @@ class TestWithOutlines:
                     matched += rule.matches(ids)
         assert matched
         assert not rule.matches([tokenizer.end])
+
+    @settings(max_examples=60, deadline=None)
+    @given(sentences, st.lists(sentences, max_size=5))
+    def test_what_words_decode_to(self, ids, others):
+        """Exactly the words that are printed so satisfy the rule, whatever quotes are open."""
+        text = PROSE.decode(ids)
+        rule = c.text_regex(re.escape(text), PROSE)
+        assert rule.matches(ids)
+        for other in [*others, *(ids[:n] for n in range(len(ids))), ids[::-1]]:
+            assert rule.matches(other) == (PROSE.decode(other) == text)
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            r"the cat( the|\(|\)|,|/| é)*",
+            '("[^"]{3,12}" ?)+',
+            "[^']*'[^']*' cat.*",
+        ],
+    )
+    def test_printed_texts_match(self, pattern):
+        hmm = random_hmm("dense-table", states=6, vocabulary=PROSE.size, end=PROSE.end)
+        rule = c.text_regex(pattern, PROSE)
+        for row in hmm.sample(30, rule=rule, max_length=14).tolist():
+            assert re.fullmatch(pattern, PROSE.decode(row[: row.index(PROSE.end)]))
+
+    def test_a_schema_for_words(self):
+        hmm = random_hmm("dense-table", states=6, vocabulary=PROSE.size, end=PROSE.end)
+        rule = c.json_schema({"type": "string", "minLength": 10, "maxLength": 12}, PROSE)
+        for row in hmm.sample(30, rule=rule, max_length=14).tolist():
+            assert 10 <= len(json.loads(PROSE.decode(row[: row.index(PROSE.end)]))) <= 12
 
     def test_what_only_some_tokens_can_say(self):
         """Where one way leads to a character that no token has, the others are still open."""

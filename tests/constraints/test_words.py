@@ -43,6 +43,9 @@ def meaning(lm, ids):
         ({"ends": "sat"}, lambda w: w[-1:] == ["sat"]),
         ({"regex": "a [cat dog] .*"}, lambda w: w[:1] == ["a"] and w[1:2] in (["cat"], ["dog"])),
         ({"words": (1, 2)}, lambda w: 1 <= len(w) <= 2),
+        ({"words": (None, 2)}, lambda w: len(w) <= 2),
+        ({"words": (None, None)}, lambda w: True),
+        ({"words": 2}, lambda w: len(w) == 2),
         ({"words": (2, None), "must": "dog"}, lambda w: len(w) >= 2 and "dog" in w),
         ({"must": "<unk>"}, lambda w: "<unk>" in w),
         ({}, lambda w: True),
@@ -128,11 +131,24 @@ def test_impossible(lm):
         ({"starts": " "}, "a phrase of a rule is empty"),
         ({"ends": "a\nb"}, "must be on one line"),
         ({"must": "a <eos>"}, "holds the end mark"),
+        ({"must": "<unk>cat"}, "the word '<unk>cat' of a rule is not in the model's vocabulary"),
+        ({"words": "2..3"}, "`words` is a number or two, such as 5 or \\(3, 9\\), not '2..3'"),
+        ({"words": (1, 2, 3)}, "`words` is a number or two"),
+        ({"words": (1.5, 2)}, "a length goes from 0 or more"),
     ],
 )
 def test_words_that_no_rule_can_be_about(lm, asked, said):
     with pytest.raises(ValueError, match=said):
         lm.rule(**asked)
+
+
+def test_the_mark_of_unknown_words_in_a_phrase():
+    """Where the tokenizer sees the mark beside punctuation, it is a word like any other."""
+    words = Words.build(["a cat ,"], split="words")
+    rule = rule_from_words(words, must="<unk>, a")
+    assert rule.matches(words.encode("cat <unk> , a")) and not rule.matches(words.encode("cat, a"))
+    with pytest.raises(ValueError, match="the word '<unk>;' of a rule is not in the model's"):
+        rule_from_words(words, must="<unk>; a")
 
 
 @pytest.mark.parametrize("make", [bpe, sentencepiece_model])

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from bighmm.constraints import Rule
+from bighmm.constraints.rules import LONGEST
 from bighmm.lm import HMMLM
 
 ROOM = 40  # words, where nothing says how many there may be
@@ -60,18 +61,29 @@ class RuleFlags:
             regex=self.regex,
             words=None if self.words is None else _range(self.words),
             text=self.text,
-            schema=None if self.schema is None else self.schema.read_text(encoding="utf-8"),
+            schema=None if self.schema is None else _read(self.schema),
         )
 
     def room(self, asked: int | None) -> int:
         """The largest number of words: as asked for, or as the rule says."""
         if asked is not None:
+            if not 0 <= asked <= LONGEST:
+                raise ValueError(
+                    f"under a rule there can be from 0 to {LONGEST} words, not {asked}"
+                )
             return asked
         least, most = (0, None) if self.words is None else _range(self.words)
         return least + ROOM if most is None else most
 
 
 NO_RULE = RuleFlags()
+
+
+def _read(schema: Path) -> str:
+    try:
+        return schema.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the schema {schema} is not UTF-8 at byte {error.start}") from None
 
 
 def _range(text: str) -> tuple[int, int | None]:

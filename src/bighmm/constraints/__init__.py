@@ -7,7 +7,8 @@
 `rules.py` has the rules and `automaton.py` what they are compiled to; `pattern.py` reads regular
 expressions over tokens, `text.py` those over the text that tokens spell (with the extra
 `bighmm[outlines]`), and `words.py` makes rules from words and a tokenizer, with `whole_words.py`
-where tokens are parts of words. `spelling.py` knows what tokens spell.
+where tokens are parts of words. `spelling.py` knows what tokens spell, `spacing.py` which spaces
+stand between words.
 """
 
 from bighmm.constraints.automaton import Automaton

@@ -137,21 +137,14 @@ class Automaton:
     def minimal(self) -> Automaton:
         """The one automaton of this language with the fewest states and classes.
 
-        Two languages are equal if and only if the arrays of their minimal automata are. States
-        are told apart by refining the partition into accepting and other states until no class of
-        tokens separates two states of one part. Classes are numbered by their first token, and
-        states in the order in which they are met.
+        Two languages are equal if and only if the arrays of their minimal automata are. Classes
+        are numbered by their first token, and states in the order in which they are met.
         """
         if self.is_minimal:
             return self
         columns, class_of = _merged_classes(self.transitions, self.class_of)
         met = _numbered(columns, self.accepting, class_of, _met(columns))
-        part, members = number_rows(met.accepting)
-        while True:
-            parts = len(members)
-            part, members = number_rows(np.column_stack([part, part[met.transitions]]))
-            if len(members) == parts:
-                break
+        part, members = number_rows(_parts(met.transitions, met.accepting))
         columns, class_of = _merged_classes(part[met.transitions[members]], met.class_of)
         found = _numbered(columns, met.accepting[members], class_of, _met(columns))
         return replace(found, is_minimal=True)
@@ -265,6 +258,44 @@ def _met(table: Ints, first: int = 0) -> Ints:
         order.append(states[np.argsort(places)])
         known[states] = True
     return np.concatenate(order)
+
+
+def _parts(table: Ints, accepting: Bools) -> Ints:
+    """The part of each state (Q,); states of one part accept the same sequences.
+
+    The partition into accepting and other states is refined until no class of tokens separates two
+    states of one part. The largest piece of a part that is divided keeps its number, and only
+    states that lead to the other pieces are looked at next (Hopcroft): time hardly grows faster
+    than the number of states, even where they make a long chain, as those of a length do.
+    """
+    targets = table.ravel()
+    by_target = np.argsort(targets, kind="stable")
+    places = np.searchsorted(targets[by_target], np.arange(len(table) + 1))
+    sources = by_target // table.shape[1]
+    part = accepting.astype(np.int64)
+    members = [set(np.flatnonzero(part == number).tolist()) for number in (0, 1)]
+    looked_at = np.arange(len(table))
+    while len(looked_at):
+        rows = np.column_stack([part[looked_at], part[table[looked_at]]])
+        pieces: dict[bytes, list[int]] = {}
+        for state, row in zip(looked_at.tolist(), rows, strict=True):
+            pieces.setdefault(row.tobytes(), []).append(state)
+        divided: dict[int, list[set[int]]] = {}
+        for piece in pieces.values():
+            divided.setdefault(int(part[piece[0]]), []).append(set(piece))
+        changed: list[int] = []
+        for number, found in divided.items():
+            members[number].difference_update(*found)
+            found.append(members[number])  # those that were not looked at are alike
+            largest = members[number] = max(found, key=len)
+            for others in found:
+                if others is not largest and others:
+                    part[list(others)] = len(members)
+                    members.append(others)
+                    changed.extend(others)
+        leading = [sources[places[state] : places[state + 1]] for state in changed]
+        looked_at = np.unique(np.concatenate([looked_at[:0], *leading]))
+    return part
 
 
 def _numbered(table: Ints, accepting: Bools, class_of: Ints, order: Ints) -> Automaton:

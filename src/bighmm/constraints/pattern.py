@@ -29,6 +29,7 @@ Spellings = Callable[[str], list[list[int]]]  # the ways to write a word or phra
 
 LARGEST_COUNT = 1000
 
+_TOO_DEEP = "a pattern has too many signs inside one another to be read; use fewer parentheses"
 _LEXEME = re.compile(
     r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|\{(?P<count>\d+(?:,\d*)?)\}|(?P<sign>\[\^|[()\[\]|*+?])'
     r'|(?P<word>(?:\\.|[^\s()\[\]|*+?{}"\\])+))'
@@ -41,10 +42,20 @@ def parse(pattern: str, spellings: Spellings) -> tuple[Build, set[int]]:
     Raises ValueError with one sentence if the pattern cannot be read.
     """
     parser = _Parser(pattern, spellings)
-    built = parser.either()
+    try:
+        built = parser.either()
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     if parser.kind != "end":
         raise parser.error(f"{parser.value!r} was not expected")
-    return built, parser.ids
+
+    def build(size: int) -> Automaton:
+        try:
+            return built(size)
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+
+    return build, parser.ids
 
 
 def exactly(ids: Sequence[int], size: int) -> Automaton:
@@ -125,12 +136,12 @@ class _Parser:
         if self.kind != "count":
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[self.kind]
         least, comma, most = self.value.partition(",")
-        bounds = int(least), int(most) if most else None if comma else int(least)
-        if max(bounds[0], bounds[1] or 0) > LARGEST_COUNT or bounds[0] > (bounds[1] or bounds[0]):
+        smallest, largest = int(least), int(most or least)
+        if not smallest <= largest <= LARGEST_COUNT:
             raise self.error(
                 f"{{{self.value}}} must be two numbers of at most {LARGEST_COUNT}, smallest first"
             )
-        return bounds
+        return smallest, None if comma and not most else largest
 
     def single(self) -> Build:
         kind, value = self.kind, self.value

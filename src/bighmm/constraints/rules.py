@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from operator import add, and_
+from operator import add, and_, index
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 from bighmm.constraints import pattern as patterns
 from bighmm.constraints.automaton import Automaton, explore
 from bighmm.constraints.pattern import Build, Spellings, classes_of
+
+LONGEST = 10_000  # tokens that a rule can count
 
 
 class Rule:
@@ -64,15 +66,20 @@ class Rule:
 
     def matches(self, tokens: Iterable[int]) -> bool:
         """Whether a sequence of token ids satisfies the rule."""
+        ids = _ids(tokens, "a sequence")
         automaton = self.compile(self._enough())
-        # Without a vocabulary, all tokens that the rule does not speak of are as one.
         last = automaton.vocabulary_size - 1
-        ids = [int(token) for token in tokens]
-        return automaton.accepts(ids if self.size is not None else (min(i, last) for i in ids))
+        if self.size is not None and max(ids, default=0) > last:
+            raise ValueError(
+                f"token id {max(ids)} is not in the vocabulary of the rule {self}: ids go from 0 "
+                f"to {last}"
+            )
+        # Without a vocabulary, all tokens that the rule does not speak of are as one.
+        return automaton.accepts(min(i, last) for i in ids)
 
     def after(self, tokens: Iterable[int]) -> Rule:
         """What has yet to hold once `tokens` are there."""
-        seen = _ids(tokens)
+        seen = _ids(tokens, "a sequence")
         return Rule(
             lambda size: self.compile(size).after(seen),
             f"{self}.after({seen})",
@@ -143,16 +150,22 @@ def ends_with(phrase: Sequence[int]) -> Rule:
 
 
 def length(least: int, most: int | None = None) -> Rule:
-    """The sequence has at least `least` tokens, and at most `most` where it is given."""
-    if least < 0 or (most is not None and most < least):
+    """The sequence has at least `least` tokens, and at most `most` where it is given.
+
+    Neither may be more than `LONGEST`.
+    """
+    given = _whole([0, least] if most is None else [0, least, most])
+    if given is None or sorted(given) != given:
         raise ValueError(f"a length goes from 0 or more to as many or more, not {least} to {most}")
+    if given[-1] > LONGEST:
+        raise ValueError(f"a rule can count to {LONGEST} tokens, not to {given[-1]}")
 
     def build(size: int) -> Automaton:
         last = least if most is None else most + 1
         states = np.arange(last + 1)
         accepting = (states >= least) & (most is None or states <= most)
         table = np.minimum(states + 1, last).reshape(-1, 1)
-        return Automaton(table, accepting, np.zeros(size, dtype=np.int64))
+        return Automaton(table, accepting, np.zeros(size, dtype=np.int64), is_minimal=True)
 
     return Rule(build, f"length({least})" if most is None else f"length({least}, {most})")
 
@@ -175,21 +188,22 @@ def automaton(
     accepting: the states in which a sequence may end. With `class_of`, which gives the class of
     every token, the columns of the table are classes.
     """
-    given = np.asarray(table)
-    if given.ndim != 2 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
+    given = _array(table)
+    if given is None or given.ndim != 2 or given.size == 0:
         raise ValueError("the table of an automaton must be whole numbers, one row for each state")
     states, columns = given.shape
-    classes = np.arange(columns) if class_of is None else np.asarray(class_of)
-    if not _within(given, -1, states) or not _within(np.r_[start, list(accepting)], 0, states):
+    named = _whole([start, *accepting])
+    if not _within(given, -1, states) or named is None or not _within(np.array(named), 0, states):
         raise ValueError(f"the states of an automaton with {states} rows go from 0 to {states - 1}")
-    if classes.ndim != 1 or len(classes) == 0 or not _within(classes, 0, columns):
+    classes = np.arange(columns) if class_of is None else _array(class_of)
+    if classes is None or classes.ndim != 1 or not _within(classes, 0, columns):
         raise ValueError(f"the classes of {columns} columns go from 0 to {columns - 1}")
-    final = frozenset(int(state) for state in accepting)
+    first, final = named[0], frozenset(named[1:])
     rows = [*given.tolist(), [-1] * columns]  # -1 finds the last row
 
     def build(size: int) -> Automaton:
         return explore(
-            int(start), lambda state, letter: rows[state][letter], final.__contains__, classes
+            first, lambda state, letter: rows[state][letter], final.__contains__, classes
         )
 
     return Rule(build, f"automaton({states} states)", size=len(classes))
@@ -200,9 +214,12 @@ def until(rule: Rule, end: int) -> Rule:
 
     This is what a rule about a text means where an end mark ends texts.
     """
+    found = _whole([end])
+    if found is None or found[0] < 0:
+        raise ValueError(f"an end mark is a token id, such as 5, not {end!r}")
 
     def build(size: int) -> Automaton:
-        words, mark = rule.compile(size).isolate(end)
+        words, mark = rule.compile(size).isolate(found[0])
         done = words.num_states
         table = np.empty((done + 2, words.transitions.shape[1]), dtype=np.int64)
         table[:done] = words.transitions
@@ -331,22 +348,39 @@ def _phrases(phrases: Iterable[Sequence[int]]) -> list[list[int]]:
 
 
 def _phrase(phrase: Iterable[int]) -> list[int]:
-    ids = _ids(phrase)
+    ids = _ids(phrase, "a phrase")
     if not ids:
         raise ValueError("a phrase of a rule must have at least one token")
     return ids
 
 
-def _ids(tokens: Any) -> list[int]:
-    """Token ids from a list, an array or a tensor."""
+def _ids(tokens: Any, what: str) -> list[int]:
+    """Token ids from a list, an array or a tensor; `what` they are, for the message."""
     try:
         given = list(tokens)
         ids = [int(token) for token in given]
         if all(i >= 0 and i == token for i, token in zip(ids, given, strict=True)):
             return ids
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(f"a phrase is a list of token ids, such as [5, 7], not {tokens!r}")
+    raise ValueError(f"{what} is a list of token ids, such as [5, 7], not {tokens!r}")
+
+
+def _whole(values: Iterable[Any]) -> list[int] | None:
+    """The values as whole numbers, None if one of them is none."""
+    try:
+        return [index(value) for value in values]
+    except TypeError:
+        return None
+
+
+def _array(values: Any) -> np.ndarray | None:
+    """The values as an array, None if they do not make one of whole numbers."""
+    try:
+        found = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        return None
+    return found if np.issubdtype(found.dtype, np.integer) else None
 
 
 def _within(values: np.ndarray, least: int, beyond: int) -> bool:

@@ -68,6 +68,7 @@ def spelled(tokenizer: Tokenizer) -> Spelled:
 def spelling(tokenizer: Tokenizer) -> list[bytes | None]:
     """What each token adds to the text; None for marks, which are not text.
 
+    Words are without the spaces between them, which are for `spacing.py`.
     Raises ValueError for a tokenizer whose tokens are not spelled in a way that is known.
     """
     marks = {tokenizer.end, tokenizer.unknown}
@@ -150,7 +151,7 @@ def _kinds_of_character(character: str) -> bytes:
 
 def _spell(tokenizer: Tokenizer) -> Callable[[str], bytes | None]:
     if tokenizer.kind == "words":
-        return lambda word: f" {word}".encode()
+        return str.encode
     if not isinstance(tokenizer, Subwords):
         return _sentence_piece
     steps = tokenizer.decoding

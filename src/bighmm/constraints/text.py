@@ -2,8 +2,8 @@
 
 outlines-core turns an expression into an automaton over bytes: its index of a vocabulary of the 256
 bytes. Every token of ours is then run through it from every state. All the ways to write the same
-text as tokens satisfy the rule alike. For a word vocabulary the text is the words with one space
-between them.
+text as tokens satisfy the rule alike. The text is what the tokenizer decodes tokens to; for a word
+vocabulary, the words with spaces where it puts them (`spacing.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 
 from bighmm.constraints.automaton import Automaton, Bools, Ints
 from bighmm.constraints.rules import Rule
+from bighmm.constraints.spacing import with_spaces
 from bighmm.constraints.spelling import BYTES, SPACE, Spelled, over_tokens, spelled
-from bighmm.text import Tokenizer
+from bighmm.text import Tokenizer, Words
 
 
 def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:
@@ -30,11 +31,14 @@ def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:
     found = spelled(tokenizer)
     if _drops_first_space(tokenizer, found.contents):
         table, accepting = _without_first_space(table, accepting)
-    return Rule(
-        lambda _: _bytes_over_tokens(table, accepting, found),
-        f"text {pattern!r}",
-        size=tokenizer.size,
-    )
+
+    def build(size: int) -> Automaton:
+        over = _bytes_over_tokens(table, accepting, found)
+        if isinstance(tokenizer, Words):
+            return with_spaces(over, table[:, SPACE], tokenizer)
+        return over
+
+    return Rule(build, f"text {pattern!r}", size=tokenizer.size)
 
 
 def json_schema(schema: str | dict[str, Any], tokenizer: Tokenizer) -> Rule:

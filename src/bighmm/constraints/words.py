@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import add, and_, or_
+from typing import Any
 
 from bighmm.constraints import rules, whole_words
 from bighmm.constraints.rules import Rule
@@ -26,7 +27,7 @@ def rule_from_words(
     starts: str | None = None,
     ends: str | None = None,
     regex: str | None = None,
-    words: tuple[int, int | None] | None = None,
+    words: int | tuple[int | None, int | None] | None = None,
     text: str | None = None,
     schema: str | dict | None = None,
     by_tokens: bool = False,
@@ -39,9 +40,10 @@ def rule_from_words(
         a rule with `must` does not promise.
     starts, ends: what the text begins and ends with.
     regex: a regular expression over tokens (see `pattern.py`); its words are as `spellings` says.
-    words: the least and the largest number of tokens; None for no limit.
+    words: the least and the largest number of tokens, either None for no limit; or one number, for
+        exactly so many.
     text, schema: a regular expression over the text itself, and a JSON schema; both need the extra
-        `bighmm[outlines]`.
+        `bighmm[outlines]`. They are about what the tokens decode to on their own, without a prefix.
     by_tokens: phrases are sequences of tokens with subwords too: "cat" may begin "catalogue".
 
     Raises ValueError for words that are not in the vocabulary.
@@ -64,7 +66,8 @@ def rule_from_words(
     if regex is not None:
         asked.append(rules.regex(regex, lambda phrase: spellings(tokenizer, phrase)))
     if words is not None:
-        asked.append(rules.length(*words).called(_range(*words)))
+        least, most = _bounds(words)
+        asked.append(rules.length(least, most).called(_range(least, most)))
     if text is not None:
         asked.append(text_regex(text, tokenizer))
     if schema is not None:
@@ -82,11 +85,20 @@ def spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
     if any(tokenizer.end in ids for ids in found):
         raise ValueError(f"the phrase {phrase!r} of a rule holds the end mark, which ends a text")
     if tokenizer.unknown is not None and any(tokenizer.unknown in ids for ids in found):
-        mark = tokenizer.token(tokenizer.unknown)
         for word in phrase.split():
-            if tokenizer.unknown in tokenizer.encode(word) and word != mark:
+            if not _is_known(tokenizer, word):
                 raise ValueError(f"the word {word!r} of a rule is not in the model's vocabulary")
     return found[:1] if found[0] == found[1] else found
+
+
+def _is_known(tokenizer: Tokenizer, word: str) -> bool:
+    """Whether all of a word has tokens; the mark of unknown words may stand in it for itself."""
+    assert tokenizer.unknown is not None
+    mark = tokenizer.token(tokenizer.unknown)
+    parts = word.replace(mark, f" {mark} ").split()
+    if len(tokenizer.encode(word)) < len(parts):  # the mark is not seen in it
+        return False
+    return all(part == mark or tokenizer.unknown not in tokenizer.encode(part) for part in parts)
 
 
 def _rule_of(
@@ -111,5 +123,15 @@ def _listed(phrases: str | Sequence[str]) -> list[str]:
     return [phrases] if isinstance(phrases, str) else list(phrases)
 
 
-def _range(least: int, most: int | None = None) -> str:
+def _bounds(words: Any) -> tuple[int, int | None]:
+    """The least number of tokens, and the largest if there is one."""
+    if isinstance(words, int):
+        return words, words
+    if not isinstance(words, tuple | list) or len(words) != 2:
+        raise ValueError(f"`words` is a number or two, such as 5 or (3, 9), not {words!r}")
+    least, most = words
+    return 0 if least is None else least, most
+
+
+def _range(least: int, most: int | None) -> str:
     return f"{least} words or more" if most is None else f"{least} to {most} words"

@@ -76,8 +76,7 @@ def _step(sites: Sites, before: Site, after: Site, scores: Tensor, k: int) -> tu
     each = max(1, CHUNK_ELEMENTS // (size + kept * entries))
     parts = []
     for columns in after.states.split(each):
-        moves = transitions.logits(before.index, columns)
-        moves = moves - transitions.norm[before.index].unsqueeze(1)
+        moves = transitions.log_probs(before.index, columns)
         sources = (scores[0].unsqueeze(1) + moves).topk(kept, dim=0).indices  # (kept, C)
         candidates = scores[:, sources] + moves.gather(0, sources)  # (E, kept, C)
         found, place = _keep(candidates.flatten(0, 1), k)

@@ -18,7 +18,7 @@ from bighmm.emissions import EmissionTable
 from bighmm.infer import counts_triton
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length
 from bighmm.infer.joint import log_joint
-from bighmm.transitions import Table
+from bighmm.transitions import EVERY, Table
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -60,8 +60,7 @@ class Counting:
     def __init__(self, hmm: HMM, impl: str = "auto") -> None:
         """impl: as in `kernels`, for dense models that fit those of `counts_triton`."""
         with torch.no_grad():
-            moves = hmm.transitions.logits(slice(0, hmm.num_states))
-            moves = moves - hmm.transitions.norm.unsqueeze(1)
+            moves = hmm.transitions.log_probs(EVERY)
         self.tables = Sums(*(t.detach().requires_grad_() for t in (hmm.start, moves, hmm.emission)))
         self.hmm = dataclasses.replace(
             hmm,

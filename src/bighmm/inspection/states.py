@@ -43,7 +43,7 @@ def next_states(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
     """
     states = _checked(hmm, states, k)
     rows = (
-        hmm.transitions.logits(part) - hmm.transitions.norm.index_select(0, part).unsqueeze(1)
+        hmm.transitions.log_probs(part)
         for part in states.split(max(1, CHUNK_ELEMENTS // hmm.num_states))
     )
     return _highest(rows, min(k, hmm.num_states))

@@ -146,7 +146,7 @@ def absorbing(
 def _tables(hmm: HMM) -> tuple[Tensor, Tensor, Tensor]:
     """log start (Z,), transition (Z, Z) and log emission (Z, V)."""
     every = torch.arange(hmm.num_states)
-    transition = (hmm.transitions.logits(every) - hmm.transitions.norm.unsqueeze(1)).exp()
+    transition = hmm.transitions.log_probs(every).exp()
     return hmm.start, transition, hmm.support.emission_rows(hmm.emission, every)
 
 

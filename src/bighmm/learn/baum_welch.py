@@ -47,7 +47,7 @@ from bighmm.lm import HMMLM
 from bighmm.params.scalar import Scalar
 from bighmm.recipe import TrainingSettings
 from bighmm.support import Dense, Support
-from bighmm.transitions import Table
+from bighmm.transitions import EVERY, Table
 
 
 class Fitted(NamedTuple):
@@ -100,7 +100,7 @@ def improved(
         probs = torch.lerp(old.exp(), counts / sums(counts), step_size)
         return torch.where(possible & used, probs.clamp(min=smallest).log(), old)
 
-    moves = hmm.transitions.logits(slice(0, hmm.num_states)) - hmm.transitions.norm.unsqueeze(1)
+    moves = hmm.transitions.log_probs(EVERY)
     start = mixed(hmm.start, counts.start, lambda n: n.sum())
     moves = mixed(moves, counts.transition, lambda n: n.sum(1, keepdim=True))
     emission = mixed(hmm.emission, counts.emission, lambda n: _sums_by_state(hmm.support, n))
