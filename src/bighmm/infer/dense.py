@@ -106,8 +106,9 @@ class Move:
         size = transitions.num_states
         step = max(1, CHUNK_ELEMENTS // size)
         self.chunks = [slice(i, min(i + step, size)) for i in range(0, size, step)]
-        small = size * size <= KEPT_ELEMENTS
-        self.kept: list[Tensor] | None = list(self._probs()) if keep and small else None
+        self.kept: list[Tensor] | None = None
+        if keep and size * size <= KEPT_ELEMENTS:
+            self.kept = list(self._probs())
 
     @classmethod
     def of(cls, transitions: Transitions) -> Move:

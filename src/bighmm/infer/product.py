@@ -127,8 +127,7 @@ class Outlook:
     def _look_back(self, automaton: Automaton) -> None:
         """leaving_n (R + 1, Z) and, for a state that is drawn anew, (R + 1,), for n < length."""
         hmm = self.hmm
-        dense = isinstance(hmm.support, Dense)
-        move = Move.of(hmm.transitions) if dense else Move(hmm.transitions, keep=False)
+        move = Move.of(hmm.transitions)  # every step needs all of the matrix
         certain = automaton.accepting  # whatever the tokens to come will be
         self._leaving = [_with_nothing(hmm.start.new_zeros(len(self._rows[0]), hmm.num_states))]
         self._anew = [_with_nothing(hmm.start.new_zeros(len(self._rows[0])))]

@@ -59,10 +59,7 @@ class Sites:
         if pair not in self.moves:
             made: Move | Part
             if pair == (EVERY, EVERY):
-                # Only a dense model may keep its whole matrix: it needs it at every step.
-                transitions = self.hmm.transitions
-                dense = isinstance(self.hmm.support, Dense)
-                made = Move.of(transitions) if dense else Move(transitions, keep=False)
+                made = Move.of(self.hmm.transitions)
             else:
                 made = Part(self.hmm.transitions, before.index, after.index)
                 held = [m.size for m in self.moves.values() if isinstance(m, Part)]
