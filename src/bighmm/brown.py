@@ -24,6 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bighmm.files import write_whole
+
 Progress = Callable[[int, int], None]
 
 
@@ -120,9 +122,7 @@ def write_paths(
     order = np.lexsort((-np.asarray(counts), clusters.classes))
     bits = [clusters.paths[c] for c in clusters.classes]
     lines = [f"{bits[v]}\t{words[v]}\t{int(counts[v])}\n" for v in order]
-    part = Path(f"{path}.part")  # renamed when complete, so that no reader sees half a file
-    part.write_bytes("".join(lines).encode("utf-8"))
-    part.replace(path)
+    write_whole(Path(path), "".join(lines).encode("utf-8"))
 
 
 def read_paths(

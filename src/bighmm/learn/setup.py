@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -97,7 +96,5 @@ def brown_clusters(
     clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
     if unique:
         counts = torch.bincount(torch.from_numpy(train.astype("int64")), minlength=len(words))
-        half_written = kept.with_name(f".{kept.name}.{os.getpid()}")
-        brown.write_paths(half_written, clusters, words, counts.tolist())
-        half_written.rename(kept)
+        brown.write_paths(kept, clusters, words, counts.tolist())
     return clusters
