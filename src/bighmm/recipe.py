@@ -48,7 +48,7 @@ class ModelSettings:
     support: Literal["blocked", "dense", "free"] = "blocked"
     """Which states may emit a word: those of its block, all, or a random list of its own."""
     blocks: int = 128
-    """Blocks of a blocked model; states must be a multiple."""
+    """Blocks of a blocked model; states must be a multiple. With paths there are the file's."""
     alive: int = 128
     """States per word of a free model."""
     paths: str | None = None
@@ -166,10 +166,10 @@ def options_of(model: ModelSettings) -> type:
         raise ValueError(f"{error}, or hmm") from None
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: str | Path) -> Recipe:
     """Raises ValueError with one sentence for an unreadable file or an unknown or wrong field."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"there is no recipe {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -250,7 +250,8 @@ def _check(recipe: Recipe) -> None:
     ):
         if getattr(section, key) < 1:
             raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
-    if model.support == "blocked" and model.states % model.blocks:
+    blocks_known = model.support == "blocked" and model.paths is None
+    if blocks_known and model.states % model.blocks:
         raise ValueError(
             f"{model.states} states cannot be shared equally by {model.blocks} blocks; "
             f"use a multiple of {model.blocks}"
@@ -268,10 +269,12 @@ def _check(recipe: Recipe) -> None:
             f"epochs, lr, plateau_factor and checks_per_epoch must be finite and above 0 and clip "
             f"not below, not {', '.join(map(str, positive))} and {training.clip}"
         )
-    if training.seed < 0 or training.weight_decay < 0 or training.plateau_patience < 1:
+    if not 0 <= training.seed < 2**63:
+        raise ValueError(f"seed must be from 0 to {2**63 - 1}, not {training.seed}")
+    if not 0 <= training.weight_decay < math.inf or training.plateau_patience < 1:
         raise ValueError(
-            f"seed and weight_decay must not be below 0 and plateau_patience not below 1, not "
-            f"{training.seed}, {training.weight_decay} and {training.plateau_patience}"
+            f"weight_decay must be finite and not below 0 and plateau_patience not below 1, not "
+            f"{training.weight_decay} and {training.plateau_patience}"
         )
     if not (0 <= training.beta1 < 1 and 0 <= training.beta2 < 1 and training.lr <= 1e30):
         raise ValueError(

@@ -8,6 +8,7 @@ import pytest
 from bighmm.corpus import prepare
 from bighmm.learn.loop import Stopped
 from bighmm.learn.run import Watch, saved_recipe, train_run
+from bighmm.learn.setup import brown_clusters
 from bighmm.models import open_model, sample_texts
 from bighmm.recipe import from_dict
 
@@ -93,3 +94,32 @@ def test_another_configuration(finished, text):
     other = recipe(text, training={"epochs": 3, "device": "cpu", "state_dropout": 0})
     with pytest.raises(ValueError, match="started with another configuration: "):
         train_run(finished[0], other, resume=True)
+
+
+def test_a_folder_that_holds_a_run_is_not_begun_again(finished, text):
+    before = {path.name: path.stat().st_mtime_ns for path in finished[0].iterdir()}
+    with pytest.raises(ValueError, match="already holds a run; resume it, or choose another"):
+        train_run(str(finished[0]), recipe(text, model={"states": 5, "support": "dense"}))
+    assert {path.name: path.stat().st_mtime_ns for path in finished[0].iterdir()} == before
+
+
+def test_blocks_of_a_paths_file(text, tmp_path):
+    corpus = prepare(text)
+    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
+    path = tmp_path / "three.paths"
+    path.write_text("".join(f"{i % 3:02b}\t{word}\t1\n" for i, word in enumerate(words)))
+    model = {"states": 6, "parameters": "scalar", "paths": str(path)}
+    found = train_run(tmp_path / "run", recipe(text, model=model))
+    assert open_model(tmp_path / "run").params.support.partition.num_blocks == 3
+    assert found["recipe"]["model"]["paths"] == str(path)
+    with pytest.raises(ValueError, match=r"has 3 classes .*, not 4; leave out --blocks"):
+        train_run(tmp_path / "other", recipe(text, model=model | {"blocks": 4}))
+
+
+def test_damaged_clusters_in_the_cache_are_made_again(text):
+    corpus = prepare(text)
+    wanted = brown_clusters(corpus, 4).classes
+    kept = corpus.folder / "brown.4.paths"
+    for content in (kept.read_bytes()[:20], b""):
+        kept.write_bytes(content)
+        assert (brown_clusters(corpus, 4).classes == wanted).all() and len(kept.read_bytes()) > 20

@@ -57,8 +57,10 @@ class NgramLM:
     def load(cls, folder: Path) -> NgramLM:
         """Raises ValueError with one sentence if a file is missing or damaged."""
         config = read_json(folder / "config.json")
+        if not isinstance(config, dict) or not {"vocabulary", "options"} <= set(config):
+            raise ValueError(f"{folder / 'config.json'} is damaged: it does not describe a model")
         tokenizer = load_tokenizer(folder)
-        if config.get("vocabulary") != tokenizer.fingerprint():
+        if config["vocabulary"] != tokenizer.fingerprint():
             raise ValueError(f"the vocabulary in {folder} is not the one its model was made with")
         return cls(NgramOptions(**config["options"]), KneserNey.load(folder / MODEL), tokenizer)
 

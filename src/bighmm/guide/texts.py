@@ -10,7 +10,7 @@ from operator import or_
 import torch
 
 from bighmm import constraints as c
-from bighmm.constraints import Rule
+from bighmm.constraints import Rule, seams
 from bighmm.constraints.words import spellings
 from bighmm.distill.language_model import LanguageModel, prompts_of
 from bighmm.distill.sampling import check_sharpness
@@ -78,7 +78,8 @@ def write(
 
     prompts: what the language model alone reads first, one for all rules or one for each, with
         `chat` as a user's turn; without one a text follows the beginning mark.
-    prefix, suffix: what the text begins and ends with. Rules are about what is between them.
+    prefix, suffix: what the text begins and ends with. Rules are about what is between them, which
+        is words of their own: none runs on from the prefix or into the suffix.
     progress: called with the number of rules done.
 
     Raises ValueError with the reason if a rule cannot hold, before anything is written.
@@ -87,7 +88,7 @@ def write(
     check_vocabulary(language_model, lm)
     before = lm.encode(prefix)
     without_marks = c.excludes([[id] for id in language_model.never_written]).called("no marks")
-    whole = [_followed_by(rule, suffix, lm) & without_marks for rule in rules]
+    whole = [_between(rule, prefix, suffix, lm) & without_marks for rule in rules]
     given = prompts_of(language_model, prompts, chat)
     language_model.check_room(given, len(before) + settings.length)
     if len(given) not in (1, len(rules)):
@@ -119,11 +120,17 @@ def write(
     ]
 
 
-def _followed_by(rule: Rule, suffix: str, lm: HMMLM) -> Rule:
-    """The rule, and then the suffix in any of its spellings."""
+def _between(rule: Rule, prefix: str, suffix: str, lm: HMMLM) -> Rule:
+    """The rule, in words of their own after the prefix, and then the suffix in any spelling."""
+    tokenizer, after_word = lm.tokenizer, seams.touches(prefix)
+    apart = seams.keeps_apart(tokenizer) if after_word else None
+    found = rule if apart is None else (rule & apart).called(f"{rule}")
     if not suffix:
-        return rule
-    ways = [
-        c.starts_with(ids) & c.length(len(ids), len(ids)) for ids in spellings(lm.tokenizer, suffix)
-    ]
-    return (rule + reduce(or_, ways)).called(f"{rule} followed by {suffix!r}")
+        return found
+    closed = seams.ends_apart(tokenizer, after_word)
+    ways = []
+    for ids in spellings(tokenizer, suffix):
+        way = c.starts_with(ids) & c.length(len(ids), len(ids))
+        runs_on = seams.opens_with_word(tokenizer, ids)
+        ways.append((found if closed is None or not runs_on else found & closed) + way)
+    return reduce(or_, ways).called(f"{rule} followed by {suffix!r}")

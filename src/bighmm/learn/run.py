@@ -29,6 +29,7 @@ from bighmm.models import find_device, open_model, sample_texts
 from bighmm.recipe import Recipe, differences, from_dict
 
 RECIPE = "recipe.json"
+PARTS = (RECIPE, "checkpoint", "model", "result.json")  # that another run must not find
 Progress = Callable[[int, int], None]  # done, of how many
 
 
@@ -59,7 +60,7 @@ class _Trained:
 
 
 def train_run(
-    folder: Path,
+    folder: str | Path,
     recipe: Recipe,
     *,
     resume: bool = False,
@@ -71,7 +72,9 @@ def train_run(
     Raises ValueError with one sentence for what cannot be done, before the folder is begun, and
     `learn.loop.Stopped` once `should_stop` says so, after saving.
     """
-    began, watch = time.monotonic(), watch or Watch()
+    began, watch, folder = time.monotonic(), watch or Watch(), Path(folder)
+    if not resume and any((folder / name).exists() for name in PARTS):
+        raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
     device = find_device(recipe.training.device)
     corpus = open_data(recipe.corpus)
     if resume:

@@ -78,6 +78,12 @@ def make_support(
     if model.paths is not None:
         words = [corpus.tokenizer.token(i) for i in range(size)]
         classes = brown.read_paths(Path(model.paths), words).classes
+        found = int(classes.max()) + 1
+        if model.blocks not in (found, ModelSettings.blocks):
+            raise ValueError(
+                f"{model.paths} has {found} classes for the words of this corpus, not "
+                f"{model.blocks}; leave out --blocks"
+            )
     else:
         classes = brown_clusters(corpus, model.blocks, progress).classes
     return Blocked.of(torch.from_numpy(classes.astype("int64")), model.states)
@@ -92,7 +98,12 @@ def brown_clusters(
     kept = corpus.folder / f"brown.{classes}.paths"
     unique = len(set(words)) == len(words)
     if kept.exists() and unique:
-        return brown.read_paths(kept, words, tokens=train)
+        try:
+            found = brown.read_paths(kept, words, tokens=train)
+        except ValueError:  # damaged, and nothing in a cache is worth keeping then
+            kept.unlink()
+        else:
+            return found
     clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
     if unique:
         counts = torch.bincount(torch.from_numpy(train.astype("int64")), minlength=len(words))
