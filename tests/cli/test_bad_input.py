@@ -115,8 +115,10 @@ class TestTrainSettings:
     def test_blocks_of_a_paths_file_do_not_divide_the_states(self, bighmm, refused, train, text):
         path = text.parent / "five.paths"
         assert bighmm("cluster", "--data", text, "--classes", 5, "--out", path).status == 0
-        said = refused(*train, "--paths", path, after=1)
+        said = refused(*train, "--paths", path, "--blocks", 5, after=1)
         assert "24 states cannot be shared equally by 5 blocks" in said
+        said = refused(*train, "--paths", path, after=1)
+        assert "has 5 classes for the words of this corpus, not 4; leave out --blocks" in said
 
     @pytest.mark.parametrize(
         "flags", [["--frobnicate", 1], ["--batches", "lines"], ["--states", "many"], ["--lr"]]

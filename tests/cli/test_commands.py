@@ -158,7 +158,7 @@ def test_flags_go_over_the_recipe(ask, text, tmp_path):
 def test_train_from_a_paths_file(ask, text, tmp_path, small):
     path = tmp_path / "three.paths"
     ask("cluster", "--data", text, "--classes", 3, "--out", path)
-    ask("train", "--data", text, *small, "--paths", path, "--out", tmp_path / "run")
+    ask("train", "--data", text, *small, "--paths", path, "--blocks", 3, "--out", tmp_path / "run")
     blocks = json.loads((tmp_path / "run" / "model" / "blocks.json").read_text())["block_of"]
     words = prepare(text).tokenizer.words
     assert blocks == brown.read_paths(path, words).classes.tolist() and set(blocks) == {0, 1, 2}
