@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,19 @@ def replace_folder(
     _flush_folder(target.parent)
     if not keep_previous:
         _remove(previous, old)
+
+
+def is_earlier_save(
+    folder: Path, config: str, others: Collection[str], of_this_kind: Callable[[dict], bool]
+) -> bool:
+    """Whether a folder has the file `config`, of this kind, and no files but it and `others`."""
+    if not {path.name for path in folder.iterdir()} <= {config, *others}:
+        return False
+    try:
+        found = read_json(folder / config)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and of_this_kind(found)
 
 
 def existing_folder(target: Path) -> Path | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bighmm.constraints.rules import Rule, automaton
-from bighmm.constraints.spelling import in_word, spelled
+from bighmm.constraints.spelling import in_word, subword_contents
 from bighmm.text import Tokenizer
 
 NOTHING, WORD, OTHER = range(3)  # what a token has at its beginning or at its end
@@ -52,13 +52,8 @@ def opens_with_word(tokenizer: Tokenizer, ids: Sequence[int]) -> bool:
 
 def _kinds(tokenizer: Tokenizer, first: bool) -> list[int] | None:
     """What each token (V,) has at its beginning or end; None where tokens are kept apart anyway."""
-    if tokenizer.kind == "words":
-        return None
-    try:
-        contents = spelled(tokenizer).contents
-    except ValueError:
-        return None
-    return [_kind(content, first) for content in contents]
+    contents = subword_contents(tokenizer)
+    return None if contents is None else [_kind(content, first) for content in contents]
 
 
 def _kind(content: bytes | None, first: bool) -> int:

@@ -65,6 +65,16 @@ def spelled(tokenizer: Tokenizer) -> Spelled:
     return _KNOWN[tokenizer]
 
 
+def subword_contents(tokenizer: Tokenizer) -> list[bytes | None] | None:
+    """What each subword spells; None for a word vocabulary, and where that is not known."""
+    if tokenizer.kind == "words":
+        return None
+    try:
+        return spelled(tokenizer).contents
+    except ValueError:
+        return None
+
+
 def spelling(tokenizer: Tokenizer) -> list[bytes | None]:
     """What each token adds to the text; None for marks, which are not text.
 

@@ -37,6 +37,7 @@ from bighmm.constraints.spelling import (
     in_word,
     over_tokens,
     spelled,
+    subword_contents,
 )
 from bighmm.text import Tokenizer
 
@@ -67,11 +68,8 @@ def closes(tokenizer: Tokenizer, phrase: str) -> Rule:
 
 def is_spelled(tokenizer: Tokenizer, phrase: str) -> bool:
     """Whether the phrase is text, in a vocabulary of subwords of which is known what they spell."""
-    if tokenizer.kind == "words":
-        return False
-    try:
-        contents = spelled(tokenizer).contents
-    except ValueError:
+    contents = subword_contents(tokenizer)
+    if contents is None:
         return False
     found = [contents[token] for token in tokenizer.encode(phrase)]
     return None not in found and any((content or b"").strip(b" ") for content in found)

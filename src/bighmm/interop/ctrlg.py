@@ -33,6 +33,7 @@ from bighmm.emissions import EmissionTable
 from bighmm.files import (
     existing_folder,
     hub_folder,
+    is_earlier_save,
     read_json,
     replace_folder,
     write_json,
@@ -152,13 +153,7 @@ def _tables(hmm: HMM) -> tuple[Tensor, Tensor, Tensor]:
 
 def _is_written(folder: Path) -> bool:
     """Whether a folder is one that `to_ctrlg` wrote, and has no other files."""
-    if not {path.name for path in folder.iterdir()} <= {CONFIG, WEIGHTS}:
-        return False
-    try:
-        config = read_json(folder / CONFIG)
-    except ValueError:
-        return False
-    return isinstance(config, dict) and set(config) == set(SETTINGS)
+    return is_earlier_save(folder, CONFIG, [WEIGHTS], lambda c: set(c) == set(SETTINGS))
 
 
 def _read_config(folder: Path) -> tuple[int, int, int]:

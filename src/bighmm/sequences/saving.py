@@ -20,6 +20,7 @@ from bighmm.files import (
     check_hashes,
     existing_folder,
     hashes,
+    is_earlier_save,
     read_json,
     replace_folder,
     write_json,
@@ -89,13 +90,7 @@ def load(kind: type[SequenceHMM], folder: Path) -> SequenceHMM:
 
 def _is_written(folder: Path) -> bool:
     """Whether a folder is one that `save` wrote, and has no other files."""
-    if not {path.name for path in folder.iterdir()} <= {CONFIG, WEIGHTS}:
-        return False
-    try:
-        config = read_json(folder / CONFIG)
-    except ValueError:
-        return False
-    return isinstance(config, dict) and config.get("format") == FORMAT
+    return is_earlier_save(folder, CONFIG, [WEIGHTS], lambda c: c.get("format") == FORMAT)
 
 
 def _transitions(tensors: dict[str, Tensor]) -> Transitions:
