@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -23,6 +23,11 @@ def outliving() -> Iterator[None]:
         yield
 
 
+def gradient_is_due(operands: Iterable[Tensor]) -> bool:
+    """Whether what is made of these now is part of a gradient."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in operands)
+
+
 def kept(
     holder: object, name: str, operands: tuple[Tensor, ...], compute: Callable[[], Tensor]
 ) -> Tensor:
@@ -31,8 +36,7 @@ def kept(
     A value that was made without gradient does not serve where one is due.
     """
     found: Tensor | None = holder.__dict__.get(name)
-    due = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
-    if found is None or (due and not found.requires_grad):
+    if found is None or (gradient_is_due(operands) and not found.requires_grad):
         with outliving():
             found = holder.__dict__[name] = compute()
     return found

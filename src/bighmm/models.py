@@ -10,21 +10,24 @@ from bighmm import baselines, files
 from bighmm.baselines import Baseline
 from bighmm.files import read_json
 from bighmm.lm import HMMLM
+from bighmm.randomness import check_seed
+
+RECIPE = "recipe.json"  # what a run has from its beginning on
 
 
-def model_folder(path: Path) -> Path:
+def find_model(path: Path) -> Path:
     """The folder of a model, given it or the run that trained it."""
     if not path.is_dir():
         raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
     found = files.model_folder(path)
-    if found == path and (path / "recipe.json").exists():
+    if found == path and (path / RECIPE).exists():
         raise ValueError(f"the run {path} has not saved a model yet; resume it first")
     return found
 
 
 def open_model(path: Path) -> HMMLM | Baseline:
     """The model of a folder, of whatever family it is."""
-    folder = model_folder(path)
+    folder = find_model(path)
     config = read_json(folder / "config.json")
     family = config.get("family", "hmm") if isinstance(config, dict) else "hmm"
     if family == "hmm":
@@ -60,11 +63,9 @@ def generator_for(device: torch.device, seed: int | None) -> torch.Generator:
     generator = torch.Generator(device)
     if seed is None:
         generator.seed()
-    elif 0 <= seed < 2**63:
-        generator.manual_seed(seed)
-    else:
-        raise ValueError(f"a seed is a number from 0 to {2**63 - 1}, not {seed}")
-    return generator
+        return generator
+    check_seed(seed)
+    return generator.manual_seed(seed)
 
 
 def sample_texts(

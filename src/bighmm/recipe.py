@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal
 
 from bighmm import baselines, params
 from bighmm.batches import BatchKind
+from bighmm.randomness import check_seed
 
 
 @dataclass(frozen=True)
@@ -269,8 +270,7 @@ def _check(recipe: Recipe) -> None:
             f"epochs, lr, plateau_factor and checks_per_epoch must be finite and above 0 and clip "
             f"not below, not {', '.join(map(str, positive))} and {training.clip}"
         )
-    if not 0 <= training.seed < 2**63:
-        raise ValueError(f"seed must be from 0 to {2**63 - 1}, not {training.seed}")
+    check_seed(training.seed)
     if not 0 <= training.weight_decay < math.inf or training.plateau_patience < 1:
         raise ValueError(
             f"weight_decay must be finite and not below 0 and plateau_patience not below 1, not "

@@ -71,7 +71,7 @@ def test_texts_between_a_prefix_and_a_suffix(prefix, suffix):
 
     options = find("ablation-b").options(width=8)
     lm = HMMLM("ablation-b", options, Dense(6, BYTES.size), BYTES, seed=1)
-    rule = _between(lm.rule(must=["cat"]), prefix, suffix, lm)
+    (rule,) = _between([lm.rule(must=["cat"])], prefix, suffix, lm)
     found = 0
     for ids in filter(rule.matches, texts(BYTES, 3)):
         found += 1

@@ -47,6 +47,7 @@ from bighmm.files import (
     check_hashes,
     existing_folder,
     hashes,
+    is_earlier_save,
     read_json,
     replace_folder,
     write_json,
@@ -163,7 +164,7 @@ class KneserNey:
         target = Path(folder)
 
         def earlier(there: Path) -> bool:
-            return {path.name for path in there.iterdir()} <= {SETTINGS, TENSORS}
+            return is_earlier_save(there, SETTINGS, [TENSORS], lambda found: "order" in found)
 
         def fill(fresh: Path) -> None:
             arrays = {

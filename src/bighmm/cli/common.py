@@ -10,7 +10,8 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from bighmm.learn.run import RECIPE, saved_recipe
+from bighmm.learn.run import saved_recipe
+from bighmm.models import RECIPE
 
 T = TypeVar("T")
 

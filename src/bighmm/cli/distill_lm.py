@@ -19,8 +19,7 @@ from bighmm.cli.train import flag_value, parse_recipe, train_in_terminal
 from bighmm.distill.sampling import SampleSettings
 from bighmm.files import write_json
 from bighmm.learn.from_language_model import Distillation, Labelling
-from bighmm.learn.run import RECIPE
-from bighmm.models import find_device
+from bighmm.models import RECIPE, find_device
 from bighmm.params import find
 from bighmm.recipe import (
     CorpusSettings,
@@ -83,7 +82,7 @@ class LabelArguments:
     ] = Labelling.cluster_tokens
     layer: Annotated[
         int, tyro.conf.arg(help="Whose vectors are clustered; -1 is the last, 0 the embeddings.")
-    ] = -1
+    ] = Labelling.layer
 
 
 def distill_lm_command(argv: list[str]) -> None:

@@ -19,7 +19,7 @@ from bighmm.cli.common import (
 )
 from bighmm.corpus import prepare
 from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
-from bighmm.models import find_device, model_folder, open_model
+from bighmm.models import find_device, find_model, open_model
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def eval_command(argv: list[str]) -> None:
     arguments = parse(EvalArguments, argv, "eval")
     at_least_one(arguments.contexts, "contexts")
     device = find_device(arguments.device)
-    folder = model_folder(arguments.model)
+    folder = find_model(arguments.model)
     lm = open_model(folder).to(device, arguments.operands)
     corpus = prepare(arguments.data or trained_on(arguments.model), tokenizer=folder)
     if arguments.carry and arguments.reset:

@@ -22,7 +22,7 @@ from bighmm.cli.common import (
 )
 from bighmm.corpus import prepare
 from bighmm.inspection import plot_posterior, posterior_table, state_shares, state_table
-from bighmm.models import model_folder, open_hmm
+from bighmm.models import find_model, open_hmm
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def states_command(argv: list[str]) -> None:
     shares = None
     if arguments.sort == "share" or arguments.data is not None:
         data = arguments.data or trained_on(arguments.model)
-        corpus = prepare(data, tokenizer=model_folder(arguments.model))
+        corpus = prepare(data, tokenizer=find_model(arguments.model))
         tokens, documents = corpus.split(arguments.split), corpus.documents(arguments.split)
         shares = state_shares(lm.hmm(), tokens, documents)
     order: list[int] = list(arguments.state) or list(range(lm.hmm().num_states))

@@ -17,8 +17,9 @@ from rich.table import Table
 from bighmm.cli.common import err, out, parse, print_json
 from bighmm.cli.progress import TrainingDisplay, clustering_progress
 from bighmm.learn.loop import Observer, Stopped
-from bighmm.learn.run import RECIPE, Watch, saved_recipe, train_run
+from bighmm.learn.run import Watch, saved_recipe, train_run
 from bighmm.learn.tensorboard import with_tensorboard
+from bighmm.models import RECIPE
 from bighmm.recipe import (
     CorpusSettings,
     InitialSettings,

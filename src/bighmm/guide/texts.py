@@ -88,7 +88,7 @@ def write(
     check_vocabulary(language_model, lm)
     before = lm.encode(prefix)
     without_marks = c.excludes([[id] for id in language_model.never_written]).called("no marks")
-    whole = [_between(rule, prefix, suffix, lm) & without_marks for rule in rules]
+    whole = [rule & without_marks for rule in _between(rules, prefix, suffix, lm)]
     given = prompts_of(language_model, prompts, chat)
     language_model.check_room(given, len(before) + settings.length)
     if len(given) not in (1, len(rules)):
@@ -120,17 +120,21 @@ def write(
     ]
 
 
-def _between(rule: Rule, prefix: str, suffix: str, lm: HMMLM) -> Rule:
-    """The rule, in words of their own after the prefix, and then the suffix in any spelling."""
+def _between(rules: Sequence[Rule], prefix: str, suffix: str, lm: HMMLM) -> list[Rule]:
+    """Each rule, in words of their own after the prefix, and then the suffix in any spelling."""
     tokenizer, after_word = lm.tokenizer, seams.touches(prefix)
     apart = seams.keeps_apart(tokenizer) if after_word else None
-    found = rule if apart is None else (rule & apart).called(f"{rule}")
+    found = [rule if apart is None else (rule & apart).called(f"{rule}") for rule in rules]
     if not suffix:
         return found
     closed = seams.ends_apart(tokenizer, after_word)
-    ways = []
+    ways = []  # to write the suffix, and what has to hold right before
     for ids in spellings(tokenizer, suffix):
-        way = c.starts_with(ids) & c.length(len(ids), len(ids))
-        runs_on = seams.opens_with_word(tokenizer, ids)
-        ways.append((found if closed is None or not runs_on else found & closed) + way)
-    return reduce(or_, ways).called(f"{rule} followed by {suffix!r}")
+        before = closed if seams.opens_with_word(tokenizer, ids) else None
+        ways.append((before, c.starts_with(ids) & c.length(len(ids), len(ids))))
+    return [
+        reduce(
+            or_, ((rule if before is None else rule & before) + way for before, way in ways)
+        ).called(f"{rule} followed by {suffix!r}")
+        for rule in found
+    ]

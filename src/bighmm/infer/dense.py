@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, recentred
-from bighmm.keeping import outliving
+from bighmm.keeping import gradient_is_due, outliving
 from bighmm.kernels import at_once, use_triton
 from bighmm.transitions import Factored, Table, Transitions
 
@@ -57,8 +57,7 @@ def _advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
 
 
 def _differentiable(hmm: HMM) -> bool:
-    parts = (hmm.start, *hmm.emissions.operands, *hmm.transitions.operands)
-    return torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+    return gradient_is_due((hmm.start, *hmm.emissions.operands, *hmm.transitions.operands))
 
 
 def posterior(hmm: HMM, sequences: Sequences) -> tuple[Tensor, Tensor]:
@@ -127,8 +126,8 @@ class Move:
 
     @staticmethod
     def is_kept(transitions: Transitions) -> bool:
-        due = torch.is_grad_enabled() and any(x.requires_grad for x in transitions.operands)
-        return not due and transitions.num_states**2 <= KEPT_ELEMENTS
+        small = transitions.num_states**2 <= KEPT_ELEMENTS
+        return small and not gradient_is_due(transitions.operands)
 
     def ahead(self, log_alpha: Tensor) -> Tensor:
         """log Σ_i exp(log_alpha_i) p(j | i): (B, Z) -> (B, Z)."""

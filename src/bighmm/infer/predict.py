@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bighmm.infer import engine
+from bighmm.infer.dense import KEPT_ELEMENTS
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
 from bighmm.keeping import kept
@@ -16,8 +17,6 @@ from bighmm.support import Blocked, Dense
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
-
-KEPT_ELEMENTS = 2**26  # 256 MiB in float32
 
 
 def predict_states(hmm: HMM, carry: Carry) -> Tensor:

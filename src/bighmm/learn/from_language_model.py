@@ -34,6 +34,10 @@ STAGES = "stages.json"
 Progress = Callable[[str, int, int], None]  # stage, done, of how many
 
 
+def _nobody(stage: str, done: int, total: int) -> None:
+    """Who is told of the progress where nobody asks."""
+
+
 @dataclass(frozen=True)
 class Labelling:
     epochs: float = 1.0  # how many are trained with labels
@@ -80,7 +84,7 @@ class Distillation:
         """How many tokens are trained with labels."""
         return round(self.labelling.epochs * len(self.corpus.split("train")))
 
-    def sample(self, progress: Progress) -> None:
+    def sample(self, progress: Progress = _nobody) -> None:
         asked = {"files": self.place.hashes(), **dataclasses.asdict(self.samples)}
         with self._unless_done("sampling", asked) as wanted:
             if not wanted:
@@ -94,7 +98,7 @@ class Distillation:
             )
             corpus_of(found, lm, self.folder / "corpus", asked)
 
-    def label(self, progress: Progress) -> None:
+    def label(self, progress: Progress = _nobody) -> None:
         if self.labelled_tokens == 0:
             return
         model, seed = self.recipe.model, self.recipe.training.seed

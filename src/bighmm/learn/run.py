@@ -25,10 +25,9 @@ from bighmm.files import existing_folder, read_json, replace_folder, write_json
 from bighmm.learn.loop import Observer, StepReport, Training
 from bighmm.learn.setup import new_model, open_data
 from bighmm.lm import HMMLM
-from bighmm.models import find_device, open_model, sample_texts
+from bighmm.models import RECIPE, find_device, open_model, sample_texts
 from bighmm.recipe import Recipe, differences, from_dict
 
-RECIPE = "recipe.json"
 PARTS = (RECIPE, "checkpoint", "model", "result.json")  # that another run must not find
 Progress = Callable[[int, int], None]  # done, of how many
 
