@@ -122,6 +122,30 @@ def test_what_is_captured(text, tmp_path, kind):
     assert isinstance(steps, GraphSteps) == (kind != "free")
 
 
+@pytest.mark.parametrize("support, width", [("dense", 384), ("dense", 512), ("blocked", 512)])
+def test_wide_vectors(text, tmp_path, support, width):
+    """What is read together fits into the memory that a program has."""
+    model = ModelSettings(states=256, blocks=2, support=support)
+    training = TrainingSettings(epochs=1, batch=4, window=16, lr=1e-4, operands="bfloat16")
+    wanted = Recipe(CorpusSettings(data=str(text)), model, NeuralOptions(width=width), training)
+    _, _, on_cpu = train(wanted, tmp_path / "cpu", "cpu", stop_at=3)
+    _, _, on_gpu = train(wanted, tmp_path / "gpu", "cuda", stop_at=10)
+    assert on_gpu[:3] == pytest.approx(on_cpu, rel=1e-2)
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_baum_welch_as_on_a_cpu(text, tmp_path, capture):
+    options = {"optimizer": "baum-welch", "step_size": 0.5, "smoothing": 0.01, "state_dropout": 0.0}
+    wanted = other_recipe(text, "scalar, dense", capture=capture, **options)
+    _, _, on_cpu = train(wanted, tmp_path / "cpu", "cpu")
+    lm, corpus, on_gpu = train(wanted, tmp_path / "gpu", "cuda")
+    assert len(on_cpu) == len(on_gpu) == STEPS
+    assert on_gpu == pytest.approx(on_cpu, rel=1e-2)
+    assert deviation_from_one(lm.predictor(), corpus.split("test"), 16) < 1e-3
+    again = Training(wanted, corpus, lm, tmp_path / "again", Watcher())
+    assert isinstance(again.steps, GraphSteps) == capture
+
+
 @pytest.mark.parametrize("support, dropout", [("blocked", 0.5), ("dense", 0.0)])
 def test_trained_model_is_normalised_and_the_same_on_both(text, tmp_path, support, dropout):
     lm, corpus, _ = train(recipe(text, support, state_dropout=dropout), tmp_path / "run", "cuda")

@@ -33,11 +33,14 @@ class NoDevice:
 def compile_only(self, grid):
     def compile_for(*args, **options):
         kernel = self.run(*args, grid=grid, warmup=True, **options)
-        used[self.fn.__name__] = kernel.metadata.shared
+        name = self.fn.__name__
+        assert kernel.metadata.shared <= SHARED_MEMORY, f"{name}: {kernel.metadata.shared} bytes"
+        used[name] = kernel.metadata.shared
 
     return compile_for
 
 
+SHARED_MEMORY = 232_448  # bytes that a program may have there on a Hopper GPU
 used: dict[str, int] = {}
 triton.runtime.driver.set_active(NoDevice())
 JITFunction.__getitem__ = compile_only
@@ -102,8 +105,8 @@ def blocked_emission(alive, width):
     blocked_emission_triton.backward(partition, emit, words, table, table)
 
 
-def dense_chain(states):
-    batch, width = 4, 256
+def dense_chain(states, width):
+    batch = 4
     operands = (half(states, width), half(states, width))
     matrix, sums = dense_chain_triton.make_matrix(*operands, torch.zeros(states))
     dense_chain_triton.weigh_matrix(matrix, matrix)
@@ -140,8 +143,8 @@ def blocked():
 def others():
     for width in (100, 256, 512):
         row_norm(width)
-    for states in (500, 512, 16384):
-        dense_chain(states)
+    for states, width in ((500, 256), (512, 384), (512, 512), (16384, 256)):
+        dense_chain(states, width)
     for width in (64, 256, 512, 1600):
         residual(width)
     rounding_triton.to_bfloat16_values(torch.zeros(10))

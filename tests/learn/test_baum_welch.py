@@ -19,9 +19,10 @@ from bighmm.evaluate import deviation_from_one
 from bighmm.infer.counts import Counting
 from bighmm.infer.inputs import Carry, read
 from bighmm.infer.reference import Enumeration
-from bighmm.learn.baum_welch import improved
+from bighmm.learn.baum_welch import BaumWelchUpdate, improved
 from bighmm.learn.loop import Stopped, Training
 from bighmm.learn.setup import new_model, open_data
+from bighmm.learn.steps import on_device
 from bighmm.lm import HMMLM
 from bighmm.recipe import from_dict, read_recipe
 from bighmm.support import Free
@@ -325,6 +326,26 @@ def test_batches_lower_the_loss_and_keep_a_distribution(start, support, batches)
     lm = HMMLM.from_pretrained(training.run_folder / "model")
     assert lm.perplexity(training.corpus, split="valid").perplexity == pytest.approx(best)
     assert deviation_from_one(lm.hmm(), training.corpus.split("test"), contexts=8) < 1e-5
+
+
+@pytest.mark.parametrize("batches", ["streams", "windows"])
+def test_what_a_graph_captures_is_the_same_step(start, batches):
+    options = {"batches": batches, "step_size": 0.3, "smoothing": 0.01}
+    training, other = start(**options), start(run="other", **options)
+    update = BaumWelchUpdate(other.lm, other.settings, other.schedule, labelled=False)
+    key, carried = torch.tensor(0), update.begin(16)
+    for step in range(8):
+        (done,) = training.steps.run(step, 1)
+        batch = other.batches.batch(step)
+        window = on_device(batch, other.lm.device)
+        carried = carried if batch.continues else update.begin(16)
+        size = torch.tensor(update.size(step))
+        loss, norm, carried = update.step(window, carried, key, size)
+        assert (float(loss), float(norm)) == pytest.approx((done.loss, done.norm), rel=1e-5)
+        assert float(size) == pytest.approx(done.lr)
+    tables = zip(training.lm.params.parameters(), other.lm.params.parameters(), strict=True)
+    for one, two in tables:
+        torch.testing.assert_close(one, two)
 
 
 def test_whole_steps_on_single_batches_stay_finite(start):

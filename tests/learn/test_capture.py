@@ -13,7 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bighmm import params, randomness
 from bighmm.baselines.neural import NeuralLM
+from bighmm.learn.baum_welch import BaumWelchUpdate
 from bighmm.learn.objective import HMMObjective, LabelledObjective, Window
+from bighmm.learn.schedule import make_schedule
 from bighmm.learn.steps import can_be_captured
 from bighmm.params.neural import VARIANTS
 from bighmm.recipe import TrainingSettings
@@ -180,6 +182,25 @@ def labelled_step(lm):
         return objective.loss(window, after, key)[0]
 
     return run
+
+
+@pytest.mark.parametrize("labelled", [False, True], ids=["words", "words and states"])
+def test_steps_of_baum_welch_are_captured(labelled, as_on_a_gpu):
+    lm = dense_stand_in("scalar")
+    settings = TrainingSettings(optimizer="baum-welch", smoothing=0.01)
+    update = BaumWelchUpdate(lm, settings, make_schedule(settings, 10), labelled)
+    ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
+    states = torch.tensor([[0, 11, 3, 4, 5], [6, 7, 1, 1, 2], [3, 9, 1, 0, 0]])
+    window = Window(ids, torch.tensor([5, 5, 3]), states if labelled else None)
+    carried, key = update.begin(3), randomness.key(1, 0)
+    losses, sizes = [], [torch.tensor(update.size(step)) for step in range(3)]
+    with Questions() as questions:
+        for size in sizes:
+            loss, norm, carried = update.step(window, carried, key, size)
+            losses.append(torch.stack([loss, norm]))
+    assert questions.asked == []
+    (first, _), (second, _), (third, _) = torch.stack(losses).tolist()
+    assert third < second < first
 
 
 @pytest.mark.parametrize("operands", ["float32", "bfloat16"])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import Carry, Sequences
-from bighmm.kernels import operand, product, use_triton
+from bighmm.kernels import product, use_triton
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -30,7 +30,7 @@ def count(
     """log p(window | what came before) (B,), the state after it, and the counts of the tables.
 
     tables: log-probabilities of start (Z,), transition (Z, Z) and emission (V, Z). None where
-    numbers became so small that mass may have been lost.
+    numbers became so small that mass may have been lost; a graph that is being captured cannot ask.
     """
     batch, time = window.ids.shape
     if time == 0 or batch == 0:
@@ -40,18 +40,20 @@ def count(
             window, carry, _FreeMoves(), dense_triton.TableWords(), *tables
         )
     counts = torch.autograd.grad(log_prob.sum(), tables)
+    after = carry.then(hmm, window, log_alpha)
+    if log_prob.is_cuda and torch.cuda.is_current_stream_capturing():
+        return log_prob.detach(), after, counts
     least, *totals = torch.stack([relative.min(), *(n.sum() for n in counts)]).tolist()
     if least < dense_triton.SMALLEST_PROB or not all(map(math.isfinite, totals)):
         return None
-    return log_prob.detach(), carry.then(hmm, window, log_alpha), counts
+    return log_prob.detach(), after, counts
 
 
 class _FreeMoves(dense_triton.TableMoves):
     """A table of log-probabilities, whose rows need no normaliser."""
 
-    def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
-        probs = operand(operands[0].exp())
-        return probs, probs.sum(1, dtype=torch.float32)
+    def probs(self, table: Tensor) -> Tensor:
+        return table.exp()
 
     def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
         return (product(left.T, entered) * matrix,)

@@ -120,9 +120,12 @@ class TableMoves:
         from bighmm.kernels.dense_chain_triton import LEAST
 
         (table,) = operands
-        probs = table.softmax(1).clamp_(min=LEAST).masked_fill_(table == -torch.inf, 0.0)
-        self.probs = operand(probs)
-        return self.probs, self.probs.sum(1, dtype=torch.float32)
+        probs = self.probs(table).clamp_(min=LEAST).masked_fill_(table == -torch.inf, 0.0)
+        rounded = operand(probs)
+        return rounded, rounded.sum(1, dtype=torch.float32)
+
+    def probs(self, table: Tensor) -> Tensor:
+        return table.softmax(1)
 
     def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
         moves = product(left.T, entered) * matrix

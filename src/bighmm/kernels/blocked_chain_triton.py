@@ -86,6 +86,7 @@ def make_tiles(
         alive,
         leaving.shape[1],
         WIDTH=_width(leaving),
+        PART=min(256, _width(leaving)),
         CHUNK=chunk,
         SCALED=pieces == 1,
         num_warps=8 if chunk >= 128 else 4,
@@ -217,6 +218,7 @@ def _tiles(
     alive,
     width,
     WIDTH: tl.constexpr,
+    PART: tl.constexpr,
     CHUNK: tl.constexpr,
     SCALED: tl.constexpr,
 ):
@@ -241,19 +243,22 @@ def _tiles(
             tl.store(scaled + cell, of_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
-        h = tl.arange(0, WIDTH)
-        leave = tl.load(
-            leaving + source[:, None] * width + h[None, :],
-            mask=(i < alive)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
-        enter = tl.load(
-            entering + target[:, None] * width + h[None, :],
-            mask=(j < alive)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
+        move = tl.zeros([CHUNK, CHUNK], tl.float32)
+        for first in tl.static_range(0, WIDTH, PART):  # shared memory has no room for more
+            h = first + tl.arange(0, PART)
+            leave = tl.load(
+                leaving + source[:, None] * width + h[None, :],
+                mask=(i < alive)[:, None] & (h < width)[None, :],
+                other=0.0,
+            )
+            enter = tl.load(
+                entering + target[:, None] * width + h[None, :],
+                mask=(j < alive)[:, None] & (h < width)[None, :],
+                other=0.0,
+            )
+            move = tl.dot(leave, tl.trans(enter), move)
         of_source = tl.load(norm + source, mask=i < alive, other=0.0)
-        move = tl.dot(leave, tl.trans(enter)) - of_source[:, None] + log_emission[None, :]
+        move += log_emission[None, :] - of_source[:, None]
         tl.store(tiles + cell, move, mask=inside)
         if SCALED:
             top = tl.max(tl.where(inside, move, -float("inf")), 1)

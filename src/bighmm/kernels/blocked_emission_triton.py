@@ -101,6 +101,7 @@ def backward(
         width,
         **shared,
         num_warps=8,
+        num_stages=3 if width <= 256 else 2,  # shared memory has no room for more
     )
     return of_emit, of_words, of_bias
 

@@ -36,7 +36,9 @@ def make_matrix(leaving: Tensor, entering: Tensor, norm: Tensor) -> tuple[Tensor
     states, width = leaving.shape
     matrix = torch.empty(states, states, dtype=leaving.dtype, device=leaving.device)
     sums = torch.zeros(states, dtype=torch.float32, device=leaving.device)
-    grid = (triton.cdiv(states, 128), triton.cdiv(states, 128))
+    at_once = max(16, triton.next_power_of_2(width))
+    tile = max(16, min(128, 32768 // at_once))  # what two tiles of vectors leave of shared memory
+    grid = (triton.cdiv(states, tile), triton.cdiv(states, tile))
     _matrix[grid](
         leaving,
         entering,
@@ -45,8 +47,8 @@ def make_matrix(leaving: Tensor, entering: Tensor, norm: Tensor) -> tuple[Tensor
         sums,
         states,
         width,
-        WIDTH=max(16, triton.next_power_of_2(width)),
-        TILE=128,
+        WIDTH=at_once,
+        TILE=tile,
         LEAST=LEAST,
         num_warps=8,
     )

@@ -24,12 +24,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bighmm.batches import Batch, Batches
+from bighmm.batches import Batch, Batches, Labelled
 from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Counting, Counts, Sums
@@ -42,8 +43,7 @@ from bighmm.learn.objective import (
     labelled_window,
 )
 from bighmm.learn.schedule import Schedule
-from bighmm.learn.steps import Done, on_device, restore_tensors, saved_tensors
-from bighmm.lm import HMMLM
+from bighmm.learn.steps import Done, Steps, on_device, restore_tensors, saved_tensors
 from bighmm.params.scalar import Scalar
 from bighmm.recipe import TrainingSettings
 from bighmm.support import Dense, Support
@@ -88,7 +88,7 @@ def baum_welch(
 
 @torch.no_grad()
 def improved(
-    hmm: HMM, counts: Counts | Sums, step_size: float = 1.0, smoothing: float = 0.0
+    hmm: HMM, counts: Counts | Sums, step_size: float | Tensor = 1.0, smoothing: float = 0.0
 ) -> HMM:
     """The same HMM with tables of new probabilities, from its expected counts."""
 
@@ -118,6 +118,51 @@ def _sums_by_state(support: Support, cells: Tensor) -> Tensor:
     return sums.index_select(0, states).view(cells.shape)
 
 
+def make_baum_welch_steps(
+    lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule, capture: bool
+) -> Steps:
+    """Captured on a GPU where that can be done: a batch at a time, and every word of any state."""
+    if capture and not settings.full_batch and isinstance(lm.params.support, Dense):
+        from bighmm.learn.graph import GraphSteps
+
+        update = BaumWelchUpdate(lm, settings, schedule, isinstance(batches, Labelled))
+        return GraphSteps(lm, batches, settings.seed, update)
+    return BaumWelchSteps(lm, batches, settings, schedule)
+
+
+class BaumWelchUpdate:
+    """One step for a captured graph; the host cannot look whether its numbers are finite."""
+
+    optimizer = None
+
+    def __init__(
+        self, lm: Trainable, settings: TrainingSettings, schedule: Schedule, labelled: bool
+    ) -> None:
+        self.lm, self.params = lm, _tables_of(lm)
+        self.settings, self.schedule, self.labelled = settings, schedule, labelled
+        self.precision = nullcontext
+
+    def begin(self, rows: int) -> State:
+        if self.labelled:
+            return labelled_beginning(rows, self.lm.device)
+        with torch.no_grad():
+            return vars(Carry.at_start(self.params(), rows))
+
+    def size(self, step: int) -> float:
+        return _step_size(self.settings, self.schedule, step)
+
+    def step(
+        self, window: Window, carried: State, key: Tensor, size: Tensor
+    ) -> tuple[Tensor, Tensor, State]:
+        with torch.no_grad():
+            hmm = self.params()
+        counting = Counting(hmm)
+        found, carried = _add(counting, window, carried)
+        norm = torch.nn.utils.get_total_norm(counting.sums)
+        _become(self.params, improved(hmm, counting.sums, size, self.settings.smoothing))
+        return -found.sum() / window.lengths.sum(), norm, carried
+
+
 class BaumWelchSteps:
     """Steps of a training run: the counts of a batch, or of the whole text, then new tables.
 
@@ -132,8 +177,7 @@ class BaumWelchSteps:
     def __init__(
         self, lm: Trainable, batches: Batches, settings: TrainingSettings, schedule: Schedule
     ) -> None:
-        assert isinstance(lm, HMMLM) and isinstance(lm.params, Scalar), "as the recipe's check says"
-        self.lm, self.params = lm, lm.params
+        self.lm, self.params = lm, _tables_of(lm)
         self.batches, self.settings, self.schedule = batches, settings, schedule
         self.carried: State | None = None
 
@@ -148,16 +192,16 @@ class BaumWelchSteps:
         tokens = 0
         for batch in self._batches(step):
             window = on_device(batch, self.lm.device)
-            add = _add if window.states is None else _add_labelled
-            found, carried = add(counting, window, carried if batch.continues else None)
+            found, carried = _add(counting, window, carried if batch.continues else None)
             log_prob += found.sum(dtype=torch.float64)
             tokens += int(batch.lengths.sum())
-        step_size = self.settings.step_size * self.schedule.rate(step) / self.settings.lr
+        step_size = _step_size(self.settings, self.schedule, step)
         size = torch.nn.utils.get_total_norm(counting.sums)
         nats, norm = torch.stack([-log_prob, size.double()]).tolist()  # the host waits here
         done = Done(nats / tokens, norm, step_size, tokens)
         if math.isfinite(done.loss) and math.isfinite(done.norm):
-            self._become(improved(hmm, counting.sums, step_size, self.settings.smoothing))
+            _become(self.params, improved(hmm, counting.sums, step_size, self.settings.smoothing))
+            self.lm.forget()
             self.carried = carried
         return done
 
@@ -174,30 +218,34 @@ class BaumWelchSteps:
             return iter([self.batches.batch(step)])
         return (self.batches.batch(i) for i in range(self.batches.steps_per_epoch))
 
-    @torch.no_grad()
-    def _become(self, hmm: HMM) -> None:
-        """Log-probabilities are logits; a cell of the support that is no state's keeps its own."""
-        for logits, found in (
-            (self.params.start, hmm.start),
-            (self.params.transition, hmm.transitions.logits(slice(0, hmm.num_states))),
-            (self.params.emission, hmm.emission),
-        ):
-            logits.copy_(torch.where(found > -torch.inf, found, logits))
-        self.lm.forget()
+
+def _tables_of(lm: Trainable) -> Scalar:
+    assert isinstance(lm.params, Scalar), "as the recipe's check says"
+    return lm.params
+
+
+def _step_size(settings: TrainingSettings, schedule: Schedule, step: int) -> float:
+    return settings.step_size * schedule.rate(step) / settings.lr
+
+
+@torch.no_grad()
+def _become(params: Scalar, hmm: HMM) -> None:
+    """Log-probabilities are logits; a cell of the support that is no state's keeps its own."""
+    for logits, found in (
+        (params.start, hmm.start),
+        (params.transition, hmm.transitions.logits(slice(0, hmm.num_states))),
+        (params.emission, hmm.emission),
+    ):
+        logits.copy_(torch.where(found > -torch.inf, found, logits))
 
 
 def _add(counting: Counting, window: Window, carried: State | None) -> tuple[Tensor, State]:
-    """log p of each row, and what is carried on."""
+    """log p of each row, or of each word and its state where it is known; what is carried on."""
     hmm = counting.hmm
+    if window.states is not None:
+        carried = carried or labelled_beginning(len(window.ids), window.ids.device)
+        sequences, states, after = labelled_window(hmm, window, carried)
+        return counting.add_known(sequences, states, carried["state"]), after
     carry = Carry.at_start(hmm, len(window.ids)) if carried is None else Carry(**carried)
     of_rows, carry = counting.add(trusted(hmm, window.ids, window.lengths), carry)
     return of_rows, vars(carry)
-
-
-def _add_labelled(
-    counting: Counting, window: Window, carried: State | None
-) -> tuple[Tensor, State]:
-    """log p of each word and its state, and what is carried on."""
-    carried = carried or labelled_beginning(len(window.ids), window.ids.device)
-    sequences, states, after = labelled_window(counting.hmm, window, carried)
-    return counting.add_known(sequences, states, carried["state"]), after

@@ -64,16 +64,18 @@ def make_steps(
     optimizer: torch.optim.AdamW | None = None,
 ) -> Steps:
     """Captured steps on a GPU where that is possible and wanted, else plain ones."""
+    capture = lm.device.type == "cuda" and settings.capture and can_be_captured(lm, batches)
     if settings.optimizer == "baum-welch":
-        from bighmm.learn.baum_welch import BaumWelchSteps
+        from bighmm.learn.baum_welch import make_baum_welch_steps
 
-        return BaumWelchSteps(lm, batches, settings, schedule)
+        return make_baum_welch_steps(lm, batches, settings, schedule, capture)
     objective = objective or make_objective(lm, settings)
     optimizer = optimizer or make_optimizer(lm, settings)
-    if lm.device.type == "cuda" and settings.capture and can_be_captured(lm, batches):
-        from bighmm.learn.graph import GraphSteps
+    if capture:
+        from bighmm.learn.graph import Descent, GraphSteps
 
-        return GraphSteps(lm, batches, settings, schedule, objective, optimizer)
+        update = Descent(lm, settings, schedule, objective, optimizer)
+        return GraphSteps(lm, batches, settings.seed, update)
     return PlainSteps(lm, batches, settings, schedule, objective, optimizer)
 
 
