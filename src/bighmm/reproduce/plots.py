@@ -12,7 +12,7 @@ from bighmm.reproduce.results import ours, read_results
 from bighmm.reproduce.rows import Paper, Row, Table
 
 BARS = 0.8  # of the room of a word
-COLOURS = ("#1f5fa8", "#d9730d", "#2d8a4e", "#8e44ad", "#b03a2e", "#5d6d7e")
+COLOURS = ("#1f5fa8", "#d9730d", "#2d8a4e", "#8e44ad", "#b03a2e", "#5d6d7e", "#17a2a2")
 
 
 def find_matplotlib() -> None:
