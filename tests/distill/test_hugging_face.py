@@ -77,7 +77,7 @@ def bidirectional(tmp_path_factory):
 
 
 def test_a_causal_model(causal):
-    teacher = open_teacher(str(causal), Words.build(TEXT))
+    teacher = open_teacher(str(causal), Words.build(TEXT), layer=-1)
     assert isinstance(teacher, HuggingFaceTeacher) and teacher.causal and teacher.width == 16
     ids = torch.tensor([[5, 6, 7, 8]])
     model = transformers.AutoModel.from_pretrained(causal)
@@ -90,6 +90,8 @@ def test_a_causal_model(causal):
     last = open_teacher(str(causal), Words.build(TEXT), layer=2)
     torch.testing.assert_close(last.hidden(ids), made.last_hidden_state)
     assert last.description() == teacher.description()
+    usual = open_teacher(str(causal), Words.build(TEXT))  # two thirds of two layers
+    assert usual.description() == lower.description()
     for layer in (3, -4):
         with pytest.raises(ValueError, match=f"has no layer {layer}; it has 0"):
             open_teacher(str(causal), Words.build(TEXT), layer=layer)

@@ -84,7 +84,7 @@ def test_random_vectors():
 class TestNetworks:
     def test_vectors(self, lm, tmp_path):
         lm.save_pretrained(tmp_path / "run" / "model")
-        teacher = open_teacher(str(tmp_path / "run"), WORDS)
+        teacher = open_teacher(str(tmp_path / "run"), WORDS, layer=-1)
         assert teacher.width == 8 and teacher.causal and teacher.shares(WORDS)
         ids = torch.tensor([[1, 2, 3, 4, 5]])
         with torch.no_grad():
@@ -113,10 +113,30 @@ class TestNetworks:
         with pytest.raises(ValueError, match="has another vocabulary than the corpus"):
             teacher.cut("one two")
 
-    def test_no_layers(self, lm, tmp_path):
+    def test_layers(self, lm, tmp_path):
         lm.save_pretrained(tmp_path)
-        with pytest.raises(ValueError, match="has no --layer 1; leave it out"):
-            open_teacher(str(tmp_path), WORDS, layer=1)
+        ids = torch.tensor([[1, 2, 3, 4, 5]])
+        if lm.family == "lstm":
+            with pytest.raises(ValueError, match="is no transformer and has no --layer 1; leave"):
+                open_teacher(str(tmp_path), WORDS, layer=1)
+            return
+        usual = open_teacher(str(tmp_path), WORDS)  # two thirds of two layers
+        embeddings, lower, last = (open_teacher(str(tmp_path), WORDS, layer=n) for n in (0, 1, 2))
+        assert usual.description() == lower.description() != last.description()
+        torch.testing.assert_close(usual.hidden(ids), lower.hidden(ids))
+        torch.testing.assert_close(embeddings.hidden(ids), lm.params.words[ids].detach())
+        norm, top = lm.params.backbone.norm, lm.params.backbone.layers[1]
+        with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+            patch.setattr(top, "forward", lambda x, turn, mask: x)  # it adds nothing now
+            wanted, _ = lm.params.hidden(ids, lm.params.begin(1, WORDS.end), None)
+        torch.testing.assert_close(norm(lower.hidden(ids)).detach(), wanted)
+        with pytest.raises(ValueError, match="has no layer 3; it has 0"):
+            open_teacher(str(tmp_path), WORDS, layer=3)
+
+
+def test_random_vectors_have_no_layers():
+    with pytest.raises(ValueError, match="random vectors have no --layer 2; leave it out"):
+        open_teacher("random", WORDS, layer=2)
 
 
 def test_no_teacher(tmp_path):

@@ -53,9 +53,13 @@ class Transformer(Network):
             "seen": torch.zeros(rows, dtype=torch.long, device=device),
         }
 
-    def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
+    def hidden(
+        self, previous: Tensor, state: State, key: Tensor | None, layers: int | None = None
+    ) -> tuple[Tensor, State]:
+        """layers: how many are gone through, all without it."""
         tokens, length = torch.cat([state["tokens"], previous], dim=1), previous.shape[1]
-        hidden = self.backbone(self.embed(tokens, key), missing=self.kept - state["seen"])
+        missing = self.kept - state["seen"]
+        hidden = self.backbone(self.embed(tokens, key), missing=missing, layers=layers)
         seen = (state["seen"] + length).clamp(max=self.kept)
         return hidden[:, self.kept :], {"tokens": tokens[:, length:], "seen": seen}
 

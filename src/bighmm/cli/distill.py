@@ -60,8 +60,12 @@ class DistillArguments:
         int, tyro.conf.arg(help="Tokens to label, from the first on; 0 for all.")
     ] = 10_000_000
     layer: Annotated[
-        int, tyro.conf.arg(help="Layer of a Hugging Face model; -1 is the last, 0 the embeddings.")
-    ] = -1
+        int | None,
+        tyro.conf.arg(
+            help="Layer of a transformer; -1 is the last, 0 the embeddings. Left out: two thirds "
+            "up in a causal one, the last in a bidirectional one."
+        ),
+    ] = None
     random: Annotated[bool, tyro.conf.arg(help="Give the teacher new random weights first.")] = (
         False
     )

@@ -81,7 +81,11 @@ class LabelArguments:
         int, tyro.conf.arg(help="Tokens to find the clusters of labels with, at most.")
     ] = Labelling.cluster_tokens
     layer: Annotated[
-        int, tyro.conf.arg(help="Whose vectors are clustered; -1 is the last, 0 the embeddings.")
+        int | None,
+        tyro.conf.arg(
+            help="Whose vectors are clustered; -1 is the last, 0 the embeddings. Left out: two "
+            "thirds up."
+        ),
     ] = Labelling.layer
 
 

@@ -17,7 +17,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from torch import Tensor
 
-from bighmm.distill.teachers import Pieces
+from bighmm.distill.teachers import Pieces, find_layer, usual_layer
 from bighmm.sources import sha256_of
 from bighmm.text import Tokenizer
 
@@ -78,9 +78,9 @@ class HuggingFaceTeacher:
     """The hidden vectors of a network after `layer`; its marks stand around every window."""
 
     def __init__(
-        self, place: Place, *, layer: int, fresh: bool, seed: int, device: torch.device
+        self, place: Place, *, layer: int | None, fresh: bool, seed: int, device: torch.device
     ) -> None:
-        self.place, self.device, self.layer = place, device, layer
+        self.place, self.device = place, device
         self.fresh = seed if fresh else None
         self._compared: tuple[Tokenizer, bool] | None = None  # with the last one, and the outcome
         self._tokenizer, self._model = load(place, device, fresh=self.fresh)
@@ -92,20 +92,18 @@ class HuggingFaceTeacher:
             )
         self.width: int = config.hidden_size
         layers: int = config.num_hidden_layers
-        if not -layers - 1 <= layer <= layers:
-            raise ValueError(
-                f"the teacher {place.name} has no layer {layer}; it has 0 (the embeddings) to "
-                f"{layers}, or counted from the end -1 to {-layers - 1}"
-            )
+        self.layer = layers if layer is None else find_layer(place.name, layer, layers)
         self._before, self._after = marks_around(self._tokenizer)
         self.causal = is_causal(self.hidden, len(self._tokenizer), device)
+        if layer is None:
+            self.layer = usual_layer(layers, self.causal)
 
     def description(self) -> dict[str, Any]:
         return {
             "kind": "hugging-face",
             "name": self.place.name,
             "files": self.place.hashes(),
-            "layer": self.layer % (self._model.config.num_hidden_layers + 1),
+            "layer": self.layer,
             "fresh": self.fresh,
             "dtype": str(self._model.dtype).removeprefix("torch."),
         }
@@ -149,9 +147,9 @@ class HuggingFaceTeacher:
             made = self._model(
                 input_ids=whole,
                 attention_mask=torch.ones_like(whole),
-                output_hidden_states=self.layer != -1,
+                output_hidden_states=True,
             )
-        found = made.last_hidden_state if self.layer == -1 else made.hidden_states[self.layer]
+        found = made.hidden_states[self.layer]
         return found[:, before : before + ids.shape[1]]
 
 

@@ -7,6 +7,10 @@
 
 A teacher reads ids in windows that overlap, so that a token has a context wherever a window ends;
 `read` cuts them.
+
+Vectors are those after one of a transformer's layers. The last ones of a causal model are about the
+next token and have half forgotten their own, which a state is to emit; `usual_layer` says which is
+taken where nobody asks for another, and docs/log.md what that makes of a difference.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from torch import Tensor
 
 from bighmm import baselines
 from bighmm.baselines.neural import NeuralLM
+from bighmm.baselines.transformer import Transformer
 from bighmm.files import hashes, model_folder, read_json
 from bighmm.text import Tokenizer
 
@@ -100,33 +105,49 @@ def read(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
     return vectors
 
 
+def usual_layer(layers: int, causal: bool) -> int:
+    """After which of its layers a transformer's vectors know most of a token and its context."""
+    return round(2 * layers / 3) if causal else layers
+
+
+def find_layer(name: str, layer: int, layers: int) -> int:
+    """Its number, 0 for the embeddings; `layer` may be counted from the end. Else ValueError."""
+    if not -layers - 1 <= layer <= layers:
+        raise ValueError(
+            f"the teacher {name} has no layer {layer}; it has 0 (the embeddings) to {layers}, or "
+            f"counted from the end -1 to {-layers - 1}"
+        )
+    return layer % (layers + 1)
+
+
 def open_teacher(
     name: str,
     tokenizer: Tokenizer,
     *,
-    layer: int = -1,
+    layer: int | None = None,
     fresh: bool = False,
     seed: int = 1,
     device: torch.device | str = "cpu",
 ) -> Teacher:
     """The teacher of that name, for a corpus with this tokenizer.
 
-    layer: whose vectors are taken; -1 is the last, 0 the embeddings (Hugging Face models only).
+    layer: whose vectors are taken, of a transformer; -1 is the last, 0 the embeddings. Without it
+        the usual one.
     fresh: the same network with new random weights, which `seed` decides.
 
     Raises ValueError with one sentence where there is none, or it cannot be used so.
     """
     device = torch.device(device)
     if name == "random":
+        if layer is not None:
+            raise ValueError(f"random vectors have no --layer {layer}; leave it out")
         return RandomTeacher(tokenizer.size, seed=seed, device=device)
     path = Path(name).expanduser()
     folder = model_folder(path)
     if (folder / "config.json").is_file():
         config = read_json(folder / "config.json")
         if isinstance(config, dict) and "format" in config and "model_type" not in config:
-            if layer != -1:
-                raise ValueError(f"a network of this library has no --layer {layer}; leave it out")
-            return NetworkTeacher(folder, fresh=fresh, seed=seed, device=device)
+            return NetworkTeacher(folder, layer=layer, fresh=fresh, seed=seed, device=device)
     from bighmm.distill.hugging_face import HuggingFaceTeacher, find_model
 
     return HuggingFaceTeacher(find_model(name), layer=layer, fresh=fresh, seed=seed, device=device)
@@ -167,7 +188,9 @@ class NetworkTeacher:
 
     causal = True
 
-    def __init__(self, folder: Path, *, fresh: bool, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, folder: Path, *, layer: int | None, fresh: bool, seed: int, device: torch.device
+    ) -> None:
         config = read_json(folder / "config.json")
         family = config.get("family", "hmm")
         model = None if family == "hmm" else baselines.find(family).model
@@ -181,12 +204,14 @@ class NetworkTeacher:
             lm = model(lm.options, lm.tokenizer, seed)
         self.network, self.tokenizer = lm.to(device).params.eval(), lm.tokenizer
         self.folder, self.device = folder, device
+        self.layer = self._find_layer(layer)
         self.width: int = self._hidden(torch.zeros(1, 1, dtype=torch.long, device=device)).shape[2]
         self._described = {
             "kind": family,
             "name": str(folder),
             "sha256": hashes(folder)["config.json"],  # it names the hash of the weights
             "fresh": seed if fresh else None,
+            **({} if self.layer is None else {"layer": self.layer}),
         }
 
     def description(self) -> dict[str, Any]:
@@ -194,6 +219,19 @@ class NetworkTeacher:
 
     def shares(self, tokenizer: Tokenizer) -> bool:
         return self.tokenizer.fingerprint() == tokenizer.fingerprint()
+
+    def _find_layer(self, layer: int | None) -> int | None:
+        if isinstance(self.network, Transformer):
+            layers = self.network.backbone.config.layers
+            if layer is None:
+                return usual_layer(layers, self.causal)
+            return find_layer(str(self.folder), layer, layers)
+        if layer not in (None, -1):
+            raise ValueError(
+                f"the teacher {self.folder} is no transformer and has no --layer {layer}; leave it "
+                "out"
+            )
+        return None
 
     def cut(self, text: str) -> Pieces:
         raise ValueError(
@@ -207,4 +245,6 @@ class NetworkTeacher:
 
     def _hidden(self, ids: Tensor) -> Tensor:
         state = self.network.begin(len(ids), self.tokenizer.end)
+        if isinstance(self.network, Transformer):
+            return self.network.hidden(ids, state, None, self.layer)[0]
         return self.network.hidden(ids, state, None)[0]

@@ -42,7 +42,7 @@ def _nobody(stage: str, done: int, total: int) -> None:
 class Labelling:
     epochs: float = 1.0  # how many are trained with labels
     cluster_tokens: int = 1_000_000  # to find the clusters with, at most
-    layer: int = -1  # whose vectors are clustered; 0 is the embeddings
+    layer: int | None = None  # whose vectors are clustered; 0 is the embeddings, None the usual one
 
 
 class Distillation:

@@ -97,12 +97,15 @@ class Backbone(nn.Module):
         self.norm = make_norm(config)
         self._initialise()
 
-    def forward(self, x: Tensor, first: int = 0, missing: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, first: int = 0, missing: Tensor | None = None, layers: int | None = None
+    ) -> Tensor:
         """(B, T, H) from (B, T, H); each output depends on its own position and earlier ones.
 
         first: the number of the first position.
         missing: how many positions at the left of each row (B,) are padding, which is not seen;
             what comes out at these means nothing.
+        layers: how many are gone through; what is below the highest has no norm yet.
         Raises ValueError for more positions than were learned.
         """
         last = first + x.shape[1]
@@ -118,9 +121,10 @@ class Backbone(nn.Module):
             turn = _turns(places, self.config).to(x.dtype)
         reaches = self.config.reach or (last,) * len(self.layers)
         masks = {reach: _visible(x, reach, missing) for reach in set(reaches)}
-        for layer, reach in zip(self.layers, reaches, strict=True):
+        count = len(self.layers) if layers is None else layers
+        for layer, reach in list(zip(self.layers, reaches, strict=True))[:count]:
             x = layer(x, turn, masks[reach])
-        return self.norm(x)
+        return self.norm(x) if count == len(self.layers) else x
 
     def _initialise(self) -> None:
         """Normal with deviation 0.02; smaller where layers add up, so that the sum stays small."""
