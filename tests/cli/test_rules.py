@@ -90,7 +90,7 @@ def test_numbers_of_words(lm, words, expected):
         (["--regex", "(w01"], "the pattern '(w01' cannot be read"),
         (["--regex", "w01{2,0}"], "smallest first"),
         (["--must", "w01", "--not", "w01"], "no sequence of tokens can satisfy the rule"),
-        (["--must", "w01 w02 w03", "--words", "..2"], "needs at least 3 words, but at most 2"),
+        (["--must", "w01 w02 w03", "--words", "..2"], "needs at least 3 tokens, but at most 2"),
     ],
 )
 def test_what_is_refused(bighmm, trained, command, asked, said):

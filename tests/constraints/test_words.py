@@ -108,9 +108,9 @@ def test_sampled_texts(lm):
 
 
 def test_impossible(lm):
-    with pytest.raises(ValueError, match="the rule must 'cat sat' needs at least 2 words, but at"):
+    with pytest.raises(ValueError, match="the rule must 'cat sat' needs at least 2 tokens, but at"):
         lm.sample(1, 1, rule=lm.rule(must=["cat sat", "a"]))
-    with pytest.raises(ValueError, match="the rule 9 words or more needs at least 9 words, but at"):
+    with pytest.raises(ValueError, match="the rule 9 words or more needs at least 9 tokens, but"):
         lm.sample(1, 8, rule=lm.rule(words=(9, None)))
     with pytest.raises(ValueError, match="no sequence of tokens can satisfy the rule"):
         lm.sample(1, 8, rule=lm.rule(must="cat", must_not="cat"))

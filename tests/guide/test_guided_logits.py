@@ -147,7 +147,7 @@ def test_what_the_hmm_has_read(model):
 
 def test_refusals(model):
     hmm = hmm_of()
-    with pytest.raises(ValueError, match="needs at least 3 words"):
+    with pytest.raises(ValueError, match="needs at least 3 tokens"):
         hugging_face.generate(model, hmm, [[1]], [c.length(3)], 3)
     with pytest.raises(ValueError, match="give one of each"):
         hugging_face.generate(model, hmm, [[1], [2]], [c.length(0)], 3)

@@ -165,7 +165,7 @@ class TestTheCommand:
             ([], "there is no rule to guide by"),
             (["--must", "zebra"], "'zebra' of a rule is not in the model's vocabulary"),
             (["--must", "cat", "--not", "cat"], "no sequence of tokens can satisfy"),
-            (["--words", "9..12", "--length", "8"], "needs at least 9 words"),
+            (["--words", "9..12", "--length", "8"], "needs at least 9 tokens"),
             (["--must", "cat", "--beams", "2"], "cannot give 3 texts"),
         ],
     )

@@ -117,7 +117,7 @@ def test_at_the_last_place_there_is_only_the_end_mark():
 @pytest.mark.parametrize(
     ("rules", "options", "said"),
     [
-        ([c.contains([[1, 2]])], {"length": 2}, "needs at least 2 words"),
+        ([c.contains([[1, 2]])], {"length": 2}, "needs at least 2 tokens"),
         ([c.contains([[1]]) & c.excludes([[1]])], {}, "no sequence of tokens can satisfy"),
         ([c.length(0)], {"length": 0}, "at least one token"),
         ([c.length(0)], {"prefixes": [[], []]}, "2 prefixes were given for 1 rules"),

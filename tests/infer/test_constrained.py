@@ -279,7 +279,7 @@ class TestImpossible:
             (
                 c.contains([[1, 1, 1]]) & c.length(1),
                 {"max_length": 3},
-                r"rule contains\(\[\[1, 1, 1\]\]\) needs at least 3 words, but at most 2 words",
+                r"rule contains\(\[\[1, 1, 1\]\]\) needs at least 3 tokens, but at most 2 tokens",
             ),
             (
                 c.contains([[1, 1]]) & c.starts_with([0, 1, 0]),

@@ -236,15 +236,15 @@ def why_impossible(rule: Rule, vocabulary_size: int, room: int, exact: bool) -> 
     It names the part of the rule that cannot hold, if one alone cannot. None if there is a
     sequence that satisfies the rule.
     """
-    unit = "tokens" if exact else "words"
-    where = f"exactly {room} {unit}" if exact else f"at most {room} {unit}"
+    where = f"exactly {room} tokens" if exact else f"at most {room} tokens before the end mark"
     for part in (*rule.parts, rule):
         found = part.compile(vocabulary_size)
         if found.shortest is None:
             return f"no sequence of tokens can satisfy the rule {part}"
         if found.shortest > room:
-            needed = f"at least {found.shortest} {unit}"
-            return f"the rule {part} needs {needed}, but {where} are asked for"
+            return (
+                f"the rule {part} needs at least {found.shortest} tokens, but {where} are asked for"
+            )
         if exact and not found.accepts_after(room)[room, 0]:
             return f"the rule {part} cannot hold for {where}"
     return None
