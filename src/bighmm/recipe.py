@@ -119,7 +119,7 @@ class InitialSettings:
     labelled_tokens: int = 10_000_000
     """How many, where there are labels; they count as training tokens like any other."""
     centroids: bool = False
-    """State embeddings begin with the centroids of the labels."""
+    """State embeddings begin with the labels' centroids; for `head`, those of the last layer."""
     head: str | None = None
     """A language model whose output weights the word embeddings begin with."""
     frozen_tokens: int = 0
