@@ -94,6 +94,13 @@ def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
         ("smollm2-pretrained", "smollm2-pretrained-lvd", "initial"),
         ("scalar-128", "scalar-4096", "model"),
         ("transfer-random-1e-4", "transfer-random-3e-3", "training"),
+        ("scalar-512", "scalar-1e-1", "training"),
+        ("scalar-1e-1", "lvd-scalar-1e-1", "initial"),
+        ("lvd-scalar-random", "lvd-scalar-random-1e-1", "training"),
+        ("ablation-b-512", "linear-1e-2", "training"),
+        ("linear-1e-2", "lvd-linear-1e-2", "initial"),
+        ("chiu-rush-512", "mlp-25e-4", "training"),
+        ("mlp-25e-4", "lvd-mlp-25e-4", "initial"),
         ("factor-a", "factor-a-pi", "parameters"),
         ("ablation-b-512", "factor-a-b", "parameters"),
     ):

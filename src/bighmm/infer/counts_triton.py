@@ -41,7 +41,7 @@ def count(
         )
     counts = torch.autograd.grad(log_prob.sum(), tables)
     after = carry.then(hmm, window, log_alpha)
-    if log_prob.is_cuda and torch.cuda.is_current_stream_capturing():
+    if dense_triton.being_captured(log_prob):
         return log_prob.detach(), after, counts
     least, *totals = torch.stack([relative.min(), *(n.sum() for n in counts)]).tolist()
     if least < dense_triton.SMALLEST_PROB or not all(map(math.isfinite, totals)):

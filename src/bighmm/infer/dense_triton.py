@@ -38,6 +38,11 @@ def fits(hmm: HMM) -> bool:
     )
 
 
+def being_captured(result: Tensor) -> bool:
+    """Whether what made `result` becomes part of a graph, so that its numbers cannot be read."""
+    return result.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry, Tensor | None]:
     """log p(window | what came before) (B,), differentiable, and the state after it.
 
@@ -56,8 +61,7 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry, T
         *hmm.transitions.operands,
         *hmm.emissions.operands,
     )
-    capturing = log_prob.is_cuda and torch.cuda.is_current_stream_capturing()
-    lost = None if capturing else relative.amin(0) < SMALLEST_PROB
+    lost = None if being_captured(log_prob) else relative.amin(0) < SMALLEST_PROB
     return log_prob, carry.then(hmm, window, log_alpha), lost
 
 

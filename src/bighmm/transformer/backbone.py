@@ -122,7 +122,7 @@ class Backbone(nn.Module):
         reaches = self.config.reach or (last,) * len(self.layers)
         masks = {reach: _visible(x, reach, missing) for reach in set(reaches)}
         count = len(self.layers) if layers is None else layers
-        for layer, reach in list(zip(self.layers, reaches, strict=True))[:count]:
+        for layer, reach in zip(self.layers[:count], reaches[:count], strict=True):
             x = layer(x, turn, masks[reach])
         return self.norm(x) if count == len(self.layers) else x
 
