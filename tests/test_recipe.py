@@ -63,6 +63,35 @@ def test_an_empty_file_is_the_default(tmp_path):
     assert Recipe().parameters == NeuralOptions()
 
 
+def test_a_file_may_name_what_differs_from_another(tmp_path):
+    (tmp_path / "set").mkdir()
+    base = tmp_path / "set" / "base.toml"
+    base.write_text('[model]\nstates = 64\nsupport = "dense"\n[training]\nlr = 0.1\nbatch = 3')
+    (tmp_path / "more.toml").write_text('like = "set/base.toml"\n[training]\nlr = 0.2')
+    text = 'like = "more.toml"\n[model]\nstates = 8\n[parameters]\nwidth = 4'
+    recipe = read(tmp_path, text)
+    assert recipe.model == ModelSettings(states=8, support="dense")
+    assert recipe.training == TrainingSettings(lr=0.2, batch=3)
+    assert recipe.parameters == NeuralOptions(width=4)
+
+
+def test_a_file_like_another_that_is_wrong(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"no recipe .*none\.toml, which .*r\.toml is like"
+    ):
+        read(tmp_path, 'like = "none.toml"')
+    with pytest.raises(ValueError, match="like names another recipe's file, not 3"):
+        read(tmp_path, "like = 3")
+    with pytest.raises(ValueError, match="which is like itself then"):
+        read(tmp_path, 'like = "r.toml"')
+    (tmp_path / "other.toml").write_text('like = "r.toml"')
+    with pytest.raises(ValueError, match="which is like itself then"):
+        read(tmp_path, 'like = "other.toml"')
+    (tmp_path / "other.toml").write_text("[model]\nstates = 8")
+    with pytest.raises(ValueError, match=r"r\.toml \[model\] must be a section, not 5"):
+        read(tmp_path, 'model = 5\nlike = "other.toml"')
+
+
 def test_options_belong_to_the_parameterisation(tmp_path):
     text = '[model]\nparameters = "scalar"\n[parameters]\ninit_scale = 2'
     assert read(tmp_path, text).parameters == ScalarOptions(init_scale=2.0)

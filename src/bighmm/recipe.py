@@ -6,7 +6,11 @@
     [initial]     what the parameters begin with
     [training]    batches, optimiser, schedule
 
-Every field has a default; a file names only what differs.
+Every field has a default; a file names only what differs. A file that begins with
+
+    like = "other.toml"
+
+names what differs from that recipe, whose place is seen from its own.
 """
 
 from __future__ import annotations
@@ -169,13 +173,32 @@ def options_of(model: ModelSettings) -> type:
 
 def read_recipe(path: str | Path) -> Recipe:
     """Raises ValueError with one sentence for an unreadable file or an unknown or wrong field."""
+    return from_dict(_sections(Path(path)), str(path))
+
+
+def _sections(path: Path, asked_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """What a file says, over what the recipes say that it is like."""
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"there is no recipe {path}") from None
+        why = f", which {asked_by[-1]} is like" if asked_by else ""
+        raise ValueError(f"there is no recipe {path}{why}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"the recipe {path} cannot be read: {error}") from None
-    return from_dict(found, str(path))
+    like = found.pop("like", None)
+    if like is None:
+        return found
+    if not isinstance(like, str):
+        raise ValueError(f"{path}: like names another recipe's file, not {like!r}")
+    asked_by = (*asked_by, path)
+    other = path.parent / like
+    if other.resolve() in [asking.resolve() for asking in asked_by]:
+        raise ValueError(f"the recipe {path} is like {other}, which is like itself then")
+    base = _sections(other, asked_by)
+    for section, fields in found.items():
+        both = isinstance(fields, dict) and isinstance(base.get(section), dict)
+        base[section] = base[section] | fields if both else fields
+    return base
 
 
 def from_dict(found: dict[str, Any], name: str) -> Recipe:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shlex
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,10 @@ def test_every_recipe_is_valid_and_used(paper):
     for entry in paper.prepare:
         words = shlex.split(entry.command or "")
         used |= {ROOT / word for word in words if word.endswith(".toml")}
+    for path in list(used):  # and what they are like
+        while like := tomllib.loads(path.read_text(encoding="utf-8")).get("like"):
+            path = path.parent / like
+            used.add(path)
     folder = ROOT / "recipes" / paper.name
     assert set(folder.glob("*.toml")) - {folder / "rows.toml"} == used
     for path in used:
