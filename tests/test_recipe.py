@@ -76,9 +76,7 @@ def test_a_file_may_name_what_differs_from_another(tmp_path):
 
 
 def test_a_file_like_another_that_is_wrong(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"no recipe .*none\.toml, which .*r\.toml is like"
-    ):
+    with pytest.raises(ValueError, match=r"no recipe .*none\.toml, which .*r\.toml is like"):
         read(tmp_path, 'like = "none.toml"')
     with pytest.raises(ValueError, match="like names another recipe's file, not 3"):
         read(tmp_path, "like = 3")
