@@ -82,7 +82,8 @@ def test_settings_that_all_rows_of_lee2025_share():
             continue
         shared = (training.epochs, training.batches, training.batch, training.window)
         assert shared == (2.85, "windows", 200, 64)
-        assert (training.beta1, training.beta2, training.weight_decay) == (0.9, 0.95, 0.1)
+        assert (training.beta1, training.beta2) == (0.9, 0.95)
+        assert training.weight_decay == (0.0 if row.recipe == "scalar-no-decay" else 0.1)
         assert (training.schedule, training.warmup, training.final_lr) == ("cosine", 0.05, 0.1)
         assert training.state_dropout == 0 and recipe.model.support == "dense"
 
@@ -101,6 +102,8 @@ def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
         ("transfer-random-1e-4", "transfer-random-3e-3", "training"),
         ("scalar-512", "scalar-1e-1", "training"),
         ("scalar-1e-1", "lvd-scalar-1e-1", "initial"),
+        ("scalar-1e-1", "scalar-no-decay", "training"),
+        ("scalar-128-4e-1", "scalar-2048-4e-1", "model"),
         ("lvd-scalar-random", "lvd-scalar-random-1e-1", "training"),
         ("ablation-b-512", "linear-1e-2", "training"),
         ("linear-1e-2", "lvd-linear-1e-2", "initial"),
