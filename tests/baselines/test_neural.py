@@ -70,6 +70,16 @@ def test_windows_make_no_difference(lm, monkeypatch):
     torch.testing.assert_close(lm.predictor().log_prob(tokens), whole)
 
 
+@pytest.mark.parametrize("length, rows", [(11, 2), (40, 2), (41, 3), (100, 50)])
+def test_parts_of_a_stream_side_by_side_make_no_difference(lm, monkeypatch, length, rows):
+    size, generator = lm.tokenizer.size, torch.Generator().manual_seed(1)
+    tokens = torch.randint(0, size, (length,), generator=generator)
+    whole = lm.predictor().log_prob(tokens[None]).sum()
+    monkeypatch.setattr("bighmm.baselines.neural.WINDOW", 7)
+    monkeypatch.setattr("bighmm.baselines.neural.LOGITS_AT_ONCE", 7 * size * rows)
+    torch.testing.assert_close(lm.predictor().log_prob_of_stream(tokens), whole)
+
+
 def test_conventions(lm, text):
     corpus = prepare(text)
     tokens = np.asarray(corpus.split("test")).astype(np.int64)

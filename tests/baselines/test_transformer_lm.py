@@ -39,6 +39,16 @@ def test_windows_make_no_difference(lm, monkeypatch, window):
     torch.testing.assert_close(lm.predictor().log_prob(tokens), whole, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("length, rows", [(8, 2), (40, 2), (41, 3), (100, 50)])
+def test_parts_of_a_stream_side_by_side_make_no_difference(lm, monkeypatch, length, rows):
+    (tokens,) = some_tokens(lm, 1, length)
+    whole = lm.predictor().log_prob(tokens[None]).sum()
+    monkeypatch.setattr("bighmm.baselines.neural.WINDOW", 3)
+    monkeypatch.setattr("bighmm.baselines.neural.LOGITS_AT_ONCE", 3 * lm.tokenizer.size * rows)
+    found = lm.predictor().log_prob_of_stream(tokens)
+    torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-4)
+
+
 def test_windows_make_no_difference_in_training(lm):
     objective, key = NeuralObjective(lm), torch.tensor(0)
     tokens = some_tokens(lm, 2, 12)

@@ -32,12 +32,15 @@ from bighmm.text import Tokenizer, load_tokenizer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
+LOGITS_AT_ONCE = 2**28
 
 State = dict[str, Tensor]  # every tensor has the rows of the batch first
 
 
 class Network(nn.Module):
     """Word embeddings that are the output weights too, and something between."""
+
+    memory: int | None = None  # how many words a prediction depends on; None: on all before
 
     def __init__(
         self, vocabulary_size: int, width: int, dropout: float, init_scale: float = 1.0
@@ -95,7 +98,7 @@ class FeedForwardOptions:
 class FeedForward(Network):
     def __init__(self, options: FeedForwardOptions, vocabulary_size: int) -> None:
         super().__init__(vocabulary_size, options.width, options.dropout)
-        self.context = options.order - 1
+        self.context = self.memory = options.order - 1
         widths = [self.context * options.width] + [options.width] * options.layers
         self.layers = nn.ModuleList(
             nn.Linear(before, after) for before, after in itertools.pairwise(widths)
@@ -200,8 +203,8 @@ class NeuralLM:
             raise ValueError("perplexity needs at least one token")
         predictor = self.predictor()
         if convention == "carry":
-            rows = torch.from_numpy(np.asarray(tokens).astype(np.int64)).unsqueeze(0)
-            log_prob = float(predictor.log_prob(rows))
+            stream = torch.from_numpy(np.asarray(tokens).astype(np.int64))
+            log_prob = float(predictor.log_prob_of_stream(stream))
         else:
             log_prob = sum_over_sentences(predictor, np.asarray(tokens), documents, ROWS_AT_ONCE)
         perplexity = math.exp(min(-log_prob / len(tokens), 700))
@@ -255,15 +258,35 @@ class NeuralPredictor:
         self.network, self.first, self.end = network, first, end
 
     @torch.no_grad()
-    def log_prob(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def log_prob(
+        self, tokens: Tensor, lengths: Tensor | None = None, after: Tensor | int = 0
+    ) -> Tensor:
+        """Of the tokens of each row that follow its first `after` ones (B, 1), given these."""
         ids, lengths = self._read(tokens, lengths)
         found = torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
         for begin, log_probs, _ in self._windows(ids):
             words = ids[:, begin : begin + log_probs.shape[1]]
             each = log_probs.gather(2, words.unsqueeze(2)).squeeze(2).double()
             places = torch.arange(begin, begin + words.shape[1], device=ids.device)
-            found += (each * (places < lengths.unsqueeze(1))).sum(1)
+            counted = (places >= after) & (places < lengths.unsqueeze(1))
+            found += (each * counted).sum(1)
         return found
+
+    def log_prob_of_stream(self, tokens: Tensor) -> Tensor:
+        """Of one long row (T,). Where memory is bounded its parts are read side by side, each
+        after the words that its first one is predicted from.
+        """
+        tokens = tokens.to(self.network.words.device)
+        memory, most = self.network.memory, LOGITS_AT_ONCE // (WINDOW * len(self.network.words))
+        if memory is None or len(tokens) <= WINDOW or most < 2:
+            return self.log_prob(tokens.unsqueeze(0)).sum()
+        part = max(WINDOW, memory, -(-len(tokens) // min(most, ROWS_AT_ONCE)))
+        begins = torch.arange(0, len(tokens), part, device=tokens.device)
+        after = begins.clamp(max=memory)
+        ends = (begins + part).clamp(max=len(tokens))
+        places = (begins - after).unsqueeze(1) + torch.arange(memory + part, device=tokens.device)
+        rows = tokens[places.clamp(max=len(tokens) - 1)]
+        return self.log_prob(rows, ends - begins + after, after.unsqueeze(1)).sum()
 
     @torch.no_grad()
     def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -44,7 +44,7 @@ class Transformer(Network):
         super().__init__(vocabulary_size, options.width, options.dropout)
         nn.init.normal_(self.words, std=0.02)
         self.backbone = Backbone(own_config(**dataclasses.asdict(options)))
-        self.kept = options.context - 1
+        self.memory, self.kept = options.context, options.context - 1
 
     def begin(self, rows: int, end: int) -> State:
         device = self.words.device
