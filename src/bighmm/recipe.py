@@ -89,6 +89,7 @@ class TrainingSettings:
     beta1: float = 0.9
     beta2: float = 0.999
     weight_decay: float = 0.0
+    """Share of every parameter that a step takes away, times the rate; bad for tables of logits."""
     clip: float = 5.0
     """Largest norm of the gradient; 0 turns clipping off."""
     schedule: Literal["plateau", "cosine", "constant"] = "cosine"
