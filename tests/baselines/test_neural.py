@@ -70,7 +70,7 @@ def test_windows_make_no_difference(lm, monkeypatch):
     torch.testing.assert_close(lm.predictor().log_prob(tokens), whole)
 
 
-@pytest.mark.parametrize("length, rows", [(11, 2), (40, 2), (41, 3), (100, 50)])
+@pytest.mark.parametrize("length, rows", [(5, 2), (11, 2), (40, 2), (41, 3), (41, 0), (100, 50)])
 def test_parts_of_a_stream_side_by_side_make_no_difference(lm, monkeypatch, length, rows):
     size, generator = lm.tokenizer.size, torch.Generator().manual_seed(1)
     tokens = torch.randint(0, size, (length,), generator=generator)

@@ -39,7 +39,7 @@ def test_windows_make_no_difference(lm, monkeypatch, window):
     torch.testing.assert_close(lm.predictor().log_prob(tokens), whole, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("length, rows", [(8, 2), (40, 2), (41, 3), (100, 50)])
+@pytest.mark.parametrize("length, rows", [(2, 2), (8, 2), (40, 2), (41, 3), (41, 0), (100, 50)])
 def test_parts_of_a_stream_side_by_side_make_no_difference(lm, monkeypatch, length, rows):
     (tokens,) = some_tokens(lm, 1, length)
     whole = lm.predictor().log_prob(tokens[None]).sum()

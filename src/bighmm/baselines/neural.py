@@ -32,7 +32,7 @@ from bighmm.text import Tokenizer, load_tokenizer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
-LOGITS_AT_ONCE = 2**28
+LOGITS_AT_ONCE = 2**28  # of the parts of a stream
 
 State = dict[str, Tensor]  # every tensor has the rows of the batch first
 
@@ -96,23 +96,25 @@ class FeedForwardOptions:
 
 
 class FeedForward(Network):
+    memory: int
+
     def __init__(self, options: FeedForwardOptions, vocabulary_size: int) -> None:
         super().__init__(vocabulary_size, options.width, options.dropout)
-        self.context = self.memory = options.order - 1
-        widths = [self.context * options.width] + [options.width] * options.layers
+        self.memory = options.order - 1
+        widths = [self.memory * options.width] + [options.width] * options.layers
         self.layers = nn.ModuleList(
             nn.Linear(before, after) for before, after in itertools.pairwise(widths)
         )
 
     def begin(self, rows: int, end: int) -> State:
-        return {"tokens": torch.full((rows, self.context - 1), end, device=self.words.device)}
+        return {"tokens": torch.full((rows, self.memory - 1), end, device=self.words.device)}
 
     def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
         tokens = torch.cat([state["tokens"], previous], dim=1)
-        hidden = self.embed(tokens, key).unfold(1, self.context, 1).flatten(2)  # (B, T, H · words)
+        hidden = self.embed(tokens, key).unfold(1, self.memory, 1).flatten(2)  # (B, T, H · words)
         for layer in self.layers:
             hidden = layer(hidden).relu()
-        return hidden, {"tokens": tokens[:, tokens.shape[1] - self.context + 1 :]}
+        return hidden, {"tokens": tokens[:, tokens.shape[1] - self.memory + 1 :]}
 
 
 @dataclass(frozen=True)
@@ -276,11 +278,11 @@ class NeuralPredictor:
         """Of one long row (T,). Where memory is bounded its parts are read side by side, each
         after the words that its first one is predicted from.
         """
-        tokens = tokens.to(self.network.words.device)
-        memory, most = self.network.memory, LOGITS_AT_ONCE // (WINDOW * len(self.network.words))
-        if memory is None or len(tokens) <= WINDOW or most < 2:
+        tokens, memory = tokens.to(self.network.words.device), self.network.memory
+        if memory is None:
             return self.log_prob(tokens.unsqueeze(0)).sum()
-        part = max(WINDOW, memory, -(-len(tokens) // min(most, ROWS_AT_ONCE)))
+        fit = LOGITS_AT_ONCE // (WINDOW * len(self.network.words))
+        part = max(WINDOW, memory, math.ceil(len(tokens) / max(1, min(fit, ROWS_AT_ONCE))))
         begins = torch.arange(0, len(tokens), part, device=tokens.device)
         after = begins.clamp(max=memory)
         ends = (begins + part).clamp(max=len(tokens))

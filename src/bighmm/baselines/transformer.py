@@ -40,11 +40,14 @@ class TransformerOptions:
 class Transformer(Network):
     """Its state: the last context − 1 words as "tokens", and how many of them there are, "seen"."""
 
+    memory: int
+
     def __init__(self, options: TransformerOptions, vocabulary_size: int) -> None:
         super().__init__(vocabulary_size, options.width, options.dropout)
         nn.init.normal_(self.words, std=0.02)
         self.backbone = Backbone(own_config(**dataclasses.asdict(options)))
-        self.memory, self.kept = options.context, options.context - 1
+        self.memory = options.context
+        self.kept = self.memory - 1
 
     def begin(self, rows: int, end: int) -> State:
         device = self.words.device

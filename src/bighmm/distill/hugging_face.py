@@ -95,7 +95,7 @@ class HuggingFaceTeacher:
         self.layer = layers if layer is None else find_layer(place.name, layer, layers)
         self._before, self._after = marks_around(self._tokenizer)
         self.causal = is_causal(self.hidden, len(self._tokenizer), device)
-        if layer is None:
+        if layer is None:  # which is the usual one is known only now
             self.layer = usual_layer(layers, self.causal)
 
     def description(self) -> dict[str, Any]:
