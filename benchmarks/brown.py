@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from bighmm import brown
-from bighmm.corpus import prepare
+from bighmm.data import brown
+from bighmm.data.corpus import prepare
 from record import save, surroundings
 
 

@@ -32,10 +32,10 @@ from typing import Annotated, Any
 import torch
 import tyro
 
+from bighmm.base.files import read_json
 from bighmm.cli.distill_lm import distill_lm_command
 from bighmm.distill.language_model import LanguageModel
 from bighmm.distill.sampling import SampleSettings, sample_batch
-from bighmm.files import read_json
 from bighmm.guide.hugging_face import continuation_log_probs
 from bighmm.guide.texts import GuideSettings, write
 from bighmm.lm import HMMLM

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from bighmm import params
-from bighmm.batches import Batch
-from bighmm.corpus import prepare
+from bighmm.data.batches import Batch
+from bighmm.data.corpus import prepare
 from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, trusted

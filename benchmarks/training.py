@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from bighmm.corpus import Corpus, prepare
+from bighmm.data.corpus import Corpus, prepare
 from bighmm.learn.phases import make_phases
 from bighmm.learn.schedule import make_schedule
 from bighmm.learn.setup import new_model, training_batches

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bighmm.batches import labelled_batches, make_batches, padded_rows
-from bighmm.corpus import sentence_bounds
+from bighmm.data.batches import labelled_batches, make_batches, padded_rows
+from bighmm.data.corpus import sentence_bounds
 
 END = 60_000
 KINDS = ["streams", "sentences", "windows"]
@@ -262,7 +262,7 @@ def test_two_sets_of_batches_read_an_epoch_once_each(monkeypatch):
     tokens, documents = corpus([7, 9, 30])
     shuffled = []
     monkeypatch.setattr(
-        "bighmm.batches._shuffled",
+        "bighmm.data.batches._shuffled",
         lambda tokens, documents, seed, epoch: (shuffled.append(epoch), tokens)[1],
     )
     labelled = labelled_batches(

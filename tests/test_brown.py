@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bighmm import brown
+from bighmm.data import brown
 
 streams = st.integers(2, 9).flatmap(
     lambda size: st.lists(st.integers(0, size - 1), min_size=2, max_size=60)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tokenizers
 
-from bighmm import corpus as corpora
-from bighmm.corpus import describe, is_prepared, open_corpus, prepare, write_corpus
-from bighmm.text import Words
+from bighmm.data import corpus as corpora
+from bighmm.data.corpus import describe, is_prepared, open_corpus, prepare, write_corpus
+from bighmm.data.tokenizers import Words
 
 PTB = {"train": "a b\na <unk>\nc c b\n", "valid": "b a\n", "test": "c\nz\n"}
 WIKI_TRAIN = """ \n = First article = \n \n Some text here . \n \n = = A section = = \n
@@ -182,8 +182,8 @@ def test_killed_process_leaves_no_corpus(tmp_path, cache):
     source = ptb(tmp_path / "ptb")
     code = """
         import os, sys
-        from bighmm import corpus
-        from bighmm.text import Words
+        from bighmm.data import corpus
+        from bighmm.data.tokenizers import Words
         Words.save = lambda self, folder: os._exit(9)
         corpus.prepare(sys.argv[1])
     """

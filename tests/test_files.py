@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bighmm import files
-from bighmm.files import (
+from bighmm.base import files
+from bighmm.base.files import (
     check_hashes,
     existing_folder,
     hashes,

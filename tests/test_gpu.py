@@ -8,7 +8,7 @@ import torch
 
 from bighmm import constraints as c
 from bighmm.cli.main import main
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.evaluate import deviation_from_one, evaluate
 from bighmm.learn.graph import GraphSteps
 from bighmm.learn.loop import Stopped, Training

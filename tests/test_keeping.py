@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from bighmm.base.caching import kept
+from bighmm.data.tokenizers import Words
 from bighmm.infer.dense import Move
 from bighmm.infer.inputs import Carry, trusted
 from bighmm.infer.predict import predict_states
-from bighmm.keeping import kept
 from bighmm.lm import HMMLM
 from bighmm.params.neural import NeuralOptions
 from bighmm.params.scalar import ScalarOptions
-from bighmm.text import Words
 from models import KINDS, random_hmm, random_support
 
 GAPS = torch.tensor([[1, -1, 2, -1]])

@@ -10,14 +10,14 @@ import tokenizers
 import torch
 from huggingface_hub import hub_mixin
 
-from bighmm import files
 from bighmm import lm as module
-from bighmm.corpus import prepare
+from bighmm.base import files
+from bighmm.data.corpus import prepare
+from bighmm.data.tokenizers import Subwords, Words
 from bighmm.lm import HMMLM
 from bighmm.params.neural import NeuralOptions
 from bighmm.params.scalar import ScalarOptions
 from bighmm.support import Free
-from bighmm.text import Subwords, Words
 from models import random_support
 
 LINES = ["the cat sat on the mat", "the dog sat", "a cat and a dog"]

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from bighmm.corpus import prepare
-from bighmm.pydoc_corpus import documents, fingerprint, prose, splits
+from bighmm.data.corpus import prepare
+from bighmm.data.pydoc_corpus import documents, fingerprint, prose, splits
 
 
 def test_same_text_in_another_process(tmp_path):
-    code = "from bighmm.pydoc_corpus import splits; print(ascii(splits()))"
+    code = "from bighmm.data.pydoc_corpus import splits; print(ascii(splits()))"
     other = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=tmp_path,

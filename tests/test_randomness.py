@@ -2,7 +2,7 @@
 
 import torch
 
-from bighmm import randomness
+from bighmm.base import randomness
 
 
 def test_known_values_of_splitmix64():

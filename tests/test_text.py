@@ -11,7 +11,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bighmm.text import SentencePieces, Subwords, Words, load_tokenizer, open_tokenizer
+from bighmm.data.tokenizers import SentencePieces, Subwords, Words, load_tokenizer, open_tokenizer
 
 LINES = ["the cat sat", "the dog sat", "a cat <unk> the mat"]
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bighmm.keeping import kept
+from bighmm.base.caching import kept
 from bighmm.kernels import Impl
 from bighmm.kernels.row_norm import row_norm
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from bighmm.batches import padded_rows
-from bighmm.corpus import sentence_bounds
+from bighmm.data.batches import padded_rows
+from bighmm.data.corpus import sentence_bounds
 from bighmm.hmm import HMM
 
 SENTENCES_AT_ONCE = 2048

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.data.tokenizers import Tokenizer
 from bighmm.infer.infill import FillProbs
 from bighmm.infer.inputs import padded
 from bighmm.infer.sites import GAP
-from bighmm.text import Tokenizer
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -23,9 +23,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm import gaps, params
-from bighmm.constraints import Rule, rule_from_words, until
-from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
-from bighmm.files import (
+from bighmm.base.caching import outliving
+from bighmm.base.files import (
     check_hashes,
     hashes,
     hub_folder,
@@ -34,14 +33,15 @@ from bighmm.files import (
     write_json,
     write_tensors,
 )
+from bighmm.constraints import Rule, rule_from_words, until
+from bighmm.data.tokenizers import Tokenizer, load_tokenizer
+from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
 from bighmm.hmm import HMM
 from bighmm.infer.infill import FillProbs
-from bighmm.keeping import outliving
 from bighmm.support import Blocked, Dense, Free, Support
-from bighmm.text import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from bighmm.corpus import Corpus
+    from bighmm.data.corpus import Corpus
 
 FORMAT = 1
 CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
-from bighmm import baselines, files
+from bighmm import baselines
+from bighmm.base import files
+from bighmm.base.files import read_json
+from bighmm.base.randomness import check_seed
 from bighmm.baselines import Baseline
-from bighmm.files import read_json
 from bighmm.lm import HMMLM
-from bighmm.randomness import check_seed
 
 RECIPE = "recipe.json"  # what a run has from its beginning on
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from bighmm import baselines, params
-from bighmm.batches import BatchKind
-from bighmm.randomness import check_seed
+from bighmm.base.randomness import check_seed
+from bighmm.data.batches import BatchKind
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from bighmm import randomness
-from bighmm.keeping import outliving
+from bighmm.base import randomness
+from bighmm.base.caching import outliving
 from bighmm.kernels import Impl, use_triton
 
 

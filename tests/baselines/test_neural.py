@@ -9,7 +9,7 @@ import torch
 from bighmm.baselines import find
 from bighmm.baselines.neural import LSTMLM, FeedForwardLM, FeedForwardOptions, LSTMOptions
 from bighmm.cli.main import main
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.evaluate import deviation_from_one
 from bighmm.models import open_model
 from watching import losses

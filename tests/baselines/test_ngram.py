@@ -9,7 +9,7 @@ import torch
 from bighmm.baselines import find
 from bighmm.baselines.ngram import NgramLM, NgramOptions
 from bighmm.cli.main import main
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.evaluate import deviation_from_one
 from bighmm.models import open_model
 

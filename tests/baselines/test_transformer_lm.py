@@ -8,7 +8,7 @@ import torch
 
 from bighmm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.cli.main import main
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.evaluate import deviation_from_one
 from bighmm.learn.objective import NeuralObjective, Window
 from bighmm.models import open_model

@@ -15,9 +15,9 @@ import pytest
 import tokenizers
 import torch
 
-from bighmm import brown
 from bighmm.cli.main import COMMANDS
-from bighmm.corpus import prepare
+from bighmm.data import brown
+from bighmm.data.corpus import prepare
 from bighmm.lm import HMMLM
 
 PREFIX = "w01 w07"

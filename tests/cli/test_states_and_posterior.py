@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.inspection import state_shares
 from bighmm.lm import HMMLM
 

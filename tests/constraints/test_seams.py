@@ -9,10 +9,10 @@ from test_whole_words import BYTES, FALLBACK, METASPACE
 from bighmm.constraints import seams
 from bighmm.constraints.spelling import spelled
 from bighmm.constraints.words import rule_from_words
+from bighmm.data.tokenizers import Words
 from bighmm.lm import HMMLM
 from bighmm.params import find
 from bighmm.support import Dense
-from bighmm.text import Words
 
 TOKENIZERS = [BYTES, METASPACE, FALLBACK]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bighmm import constraints as c
 from bighmm.constraints.spelling import spelling
-from bighmm.text import Subwords, Words, open_tokenizer
+from bighmm.data.tokenizers import Subwords, Words, open_tokenizer
 from models import random_hmm
 from test_text import bpe, sentencepiece_model
 

@@ -12,9 +12,9 @@ from test_text_rules import LLAMA
 
 from bighmm.constraints.spelling import in_word
 from bighmm.constraints.words import rule_from_words, spellings
+from bighmm.data.tokenizers import Subwords, open_tokenizer
 from bighmm.lm import HMMLM
 from bighmm.params.scalar import ScalarOptions
-from bighmm.text import Subwords, open_tokenizer
 from models import random_support
 from test_text import bpe, sentencepiece_model
 

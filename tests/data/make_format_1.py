@@ -238,7 +238,20 @@ def make(home):
     sentencepiece_model(Path("tiny.model"))
     save_language_model(Path("lm"))
     main(
-        ["distill", "random", "--data", "tiny.txt", "--states", "8", "--cluster-tokens", "400", "--out", "labels", "--device", "cpu"]
+        [
+            "distill",
+            "random",
+            "--data",
+            "tiny.txt",
+            "--states",
+            "8",
+            "--cluster-tokens",
+            "400",
+            "--out",
+            "labels",
+            "--device",
+            "cpu",
+        ]
     )
     found = {"models": {}, "half": {}, "sequences": {}, "commands": []}
     for name, sections in RUNS.items():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_lm import save_language_model
 
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.distill.teachers import Pieces
 
 TEXT = (

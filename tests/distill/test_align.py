@@ -8,9 +8,9 @@ import pytest
 import tokenizers
 import torch
 
+from bighmm.data.tokenizers import Subwords, Words, open_tokenizer
 from bighmm.distill.align import embed, pooled, text_of
 from bighmm.distill.teachers import Pieces, RandomTeacher, Reading
-from bighmm.text import Subwords, Words, open_tokenizer
 
 LINES = [
     'The cat "sat" on (the) mat.',

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bighmm.cli import distill_lm
-from bighmm.corpus import open_corpus
+from bighmm.data.corpus import open_corpus
 from bighmm.distill.labels import open_labels
 from bighmm.distill.sampling import read_samples
 from bighmm.learn import from_language_model

@@ -9,10 +9,10 @@ import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
+from bighmm.data.tokenizers import Subwords, Words
 from bighmm.distill.align import embed
 from bighmm.distill.hugging_face import HuggingFaceTeacher, find_model
 from bighmm.distill.teachers import Reading, open_teacher
-from bighmm.text import Subwords, Words
 
 transformers = pytest.importorskip("transformers")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.distill import making
 from bighmm.distill.kmeans import nearest
 from bighmm.distill.labels import open_labels

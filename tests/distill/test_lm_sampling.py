@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_lm import MARKS, SIZE
 
-from bighmm.corpus import open_corpus
+from bighmm.data.corpus import open_corpus
 from bighmm.distill import sampling
 from bighmm.distill.language_model import LanguageModel
 from bighmm.distill.sampling import (

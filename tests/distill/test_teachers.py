@@ -6,8 +6,8 @@ import torch
 
 from bighmm.baselines.neural import LSTMLM, LSTMOptions
 from bighmm.baselines.transformer import TransformerLM, TransformerOptions
+from bighmm.data.tokenizers import Words
 from bighmm.distill.teachers import RandomTeacher, Reading, open_teacher, read
-from bighmm.text import Words
 
 WORDS = Words.build(["one two three four five six"])
 CPU = torch.device("cpu")

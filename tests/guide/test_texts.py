@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
+from bighmm.data.tokenizers import Words
 from bighmm.lm import HMMLM
 from bighmm.params import find
 from bighmm.support import Dense
-from bighmm.text import Words
 from distill.tiny_lm import WORDS, save_language_model
 
 pytest.importorskip("transformers")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bighmm import randomness
+from bighmm.base import randomness
 from bighmm.hmm import HMM
 from bighmm.support import Blocked, Dense, Free, Partition
 from bighmm.transitions import Factored, Table

@@ -7,11 +7,11 @@ import pytest
 import tokenizers
 import torch
 
+from bighmm.data.tokenizers import Subwords, Words
 from bighmm.interop import harness
 from bighmm.lm import HMMLM
 from bighmm.params.scalar import ScalarOptions
 from bighmm.support import Blocked, Dense
-from bighmm.text import Subwords, Words
 from models import KINDS, random_hmm
 
 WORDS = ["<eos>", "<unk>", "a", "b", "c", "d"]

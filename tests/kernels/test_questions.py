@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from bighmm import constraints as c
+from bighmm.data.tokenizers import Words
 from bighmm.evaluate import deviation_from_one, evaluate
 from bighmm.infer import blocked_triton, dense_triton
 from bighmm.lm import HMMLM
 from bighmm.params.neural import NeuralOptions
 from bighmm.params.scalar import ScalarOptions
 from bighmm.support import Dense
-from bighmm.text import Words
 from models import random_support
 
 pytest.importorskip("triton")

@@ -7,6 +7,7 @@ multiply bfloat16 numbers, and gradients, whose weights are rounded too, are tha
 import pytest
 import torch
 
+from bighmm.base.randomness import key
 from bighmm.emissions import FactoredEmission
 from bighmm.hmm import HMM
 from bighmm.infer import dense_triton
@@ -16,7 +17,6 @@ from bighmm.kernels.gather import take_rows
 from bighmm.kernels.residual import Network, residuals, scores
 from bighmm.kernels.row_norm import row_norm
 from bighmm.params.emissions import factored_emission
-from bighmm.randomness import key
 from bighmm.support import Blocked, Dense, _draw_kept
 from bighmm.transitions import Factored, Table
 from models import ragged

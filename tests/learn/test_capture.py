@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bighmm import params, randomness
+from bighmm import params
+from bighmm.base import randomness
 from bighmm.baselines.neural import NeuralLM
 from bighmm.learn.baum_welch import BaumWelchUpdate
 from bighmm.learn.objective import HMMObjective, LabelledObjective, Window

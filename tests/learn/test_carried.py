@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from bighmm import randomness
+from bighmm.base import randomness
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, read
 from bighmm.learn.carried import Carried

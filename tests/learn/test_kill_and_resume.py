@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bighmm import files
+from bighmm.base import files
 from bighmm.cli.main import main
 from bighmm.learn import checkpoint, loop
 from bighmm.learn.checkpoint import load_checkpoint

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.learn.loop import Stopped
 from bighmm.learn.run import Watch, saved_recipe, train_run
 from bighmm.learn.setup import brown_clusters

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from bighmm.base.registry import Registry
+from bighmm.data.tokenizers import Tokenizer
 from bighmm.evaluate import Convention, Evaluation
-from bighmm.registry import Registry
-from bighmm.text import Tokenizer
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from bighmm.corpus import Corpus
+    from bighmm.data.corpus import Corpus
 
 
 class Predictor(Protocol):

@@ -42,8 +42,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from bighmm.corpus import sentence_bounds
-from bighmm.files import (
+from bighmm.base.files import (
     check_hashes,
     existing_folder,
     hashes,
@@ -53,6 +52,7 @@ from bighmm.files import (
     write_json,
     write_tensors,
 )
+from bighmm.data.corpus import sentence_bounds
 
 FORMAT = 1  # of saved folders
 SETTINGS, TENSORS = "ngrams.json", "ngrams.safetensors"

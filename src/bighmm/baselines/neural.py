@@ -23,12 +23,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bighmm import randomness
+from bighmm.base import randomness
+from bighmm.base.files import check_hashes, hashes, read_json, write_json, write_tensors
 from bighmm.baselines import find, register
+from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.evaluate import Convention, Evaluation, stream_of, sum_over_sentences
-from bighmm.files import check_hashes, hashes, read_json, write_json, write_tensors
 from bighmm.infer.sampling import check_request, draw_token
-from bighmm.text import Tokenizer, load_tokenizer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.base.files import read_json, write_json
 from bighmm.baselines import register
 from bighmm.baselines.kneser_ney import KneserNey
-from bighmm.corpus import Corpus
+from bighmm.data.corpus import Corpus
+from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.evaluate import Convention, Evaluation, stream_of
-from bighmm.files import read_json, write_json
 from bighmm.infer.sampling import check_request, draw_token
-from bighmm.text import Tokenizer, load_tokenizer
 
 FAMILY, MODEL = "ngram", "ngram"
 

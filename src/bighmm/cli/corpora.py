@@ -11,10 +11,10 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from bighmm import brown
 from bighmm.cli.common import AsJson, out, parse, print_json
 from bighmm.cli.progress import clustering_progress
-from bighmm.corpus import SPLITS, describe
+from bighmm.data import brown
+from bighmm.data.corpus import SPLITS, describe
 from bighmm.learn.setup import brown_clusters, open_data
 from bighmm.recipe import CorpusSettings
 

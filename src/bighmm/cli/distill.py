@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bighmm.cli.common import AsJson, out, parse, print_json
 from bighmm.cli.progress import clustering_progress, stages_progress
-from bighmm.corpus import Corpus
+from bighmm.data.corpus import Corpus
 from bighmm.distill.labels import Labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import Reading, open_teacher

@@ -13,11 +13,11 @@ import torch
 import tyro
 from rich.table import Table
 
+from bighmm.base.files import write_json
 from bighmm.cli.common import AsJson, out, print_json
 from bighmm.cli.progress import stages_progress
 from bighmm.cli.train import flag_value, parse_recipe, train_in_terminal
 from bighmm.distill.sampling import SampleSettings
-from bighmm.files import write_json
 from bighmm.learn.from_language_model import Distillation, Labelling
 from bighmm.models import RECIPE, find_device
 from bighmm.params import find

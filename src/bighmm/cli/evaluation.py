@@ -17,7 +17,7 @@ from bighmm.cli.common import (
     print_json,
     trained_on,
 )
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
 from bighmm.models import find_device, find_model, open_model
 

@@ -20,7 +20,7 @@ from bighmm.cli.common import (
     some_text,
     trained_on,
 )
-from bighmm.corpus import prepare
+from bighmm.data.corpus import prepare
 from bighmm.inspection import plot_posterior, posterior_table, state_shares, state_table
 from bighmm.models import find_model, open_hmm
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from bighmm.constraints.rules import Rule, automaton
 from bighmm.constraints.spelling import in_word, subword_contents
-from bighmm.text import Tokenizer
+from bighmm.data.tokenizers import Tokenizer
 
 NOTHING, WORD, OTHER = range(3)  # what a token has at its beginning or at its end
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bighmm.constraints.automaton import Automaton, Ints, number_pairs
-from bighmm.text import UNKNOWN, Words
+from bighmm.data.tokenizers import UNKNOWN, Words
 
 
 class _Kind(NamedTuple):

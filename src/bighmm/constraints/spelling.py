@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bighmm.constraints.automaton import Automaton, Bools, Ints, number_pairs
-from bighmm.text import Subwords, Tokenizer
+from bighmm.data.tokenizers import Subwords, Tokenizer
 
 BYTES = 256
 SPACE = ord(" ")

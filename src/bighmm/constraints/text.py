@@ -18,7 +18,7 @@ from bighmm.constraints.automaton import Automaton, Bools, Ints
 from bighmm.constraints.rules import Rule
 from bighmm.constraints.spacing import with_spaces
 from bighmm.constraints.spelling import BYTES, SPACE, Spelled, over_tokens, spelled
-from bighmm.text import Tokenizer, Words
+from bighmm.data.tokenizers import Tokenizer, Words
 
 
 def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:

@@ -39,7 +39,7 @@ from bighmm.constraints.spelling import (
     spelled,
     subword_contents,
 )
-from bighmm.text import Tokenizer
+from bighmm.data.tokenizers import Tokenizer
 
 AROUND = (("", ""), (" ", ""), ("(", ""), ("", "."), (" ", "."), ("(", "."))
 

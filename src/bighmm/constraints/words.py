@@ -16,7 +16,7 @@ from typing import Any
 from bighmm.constraints import rules, whole_words
 from bighmm.constraints.rules import Rule
 from bighmm.constraints.text import json_schema, text_regex
-from bighmm.text import Tokenizer
+from bighmm.data.tokenizers import Tokenizer
 
 
 def rule_from_words(

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.data.tokenizers import Tokenizer
 from bighmm.distill.teachers import Pieces, Reading, Teacher, read
-from bighmm.text import Tokenizer
 
 Pool = Literal["last", "mean"]
 SPACE = "\u2581"  # as SentencePiece writes it in the names of tokens

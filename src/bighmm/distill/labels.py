@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.corpus import Corpus
+from bighmm.base.files import read_json
+from bighmm.data.corpus import Corpus
 from bighmm.distill.states import blocks_of
-from bighmm.files import read_json
 from bighmm.support import Support
 
 FORMAT = 1  # raised whenever the same request would give other labels

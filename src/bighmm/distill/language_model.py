@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bighmm.data.tokenizers import Subwords
 from bighmm.distill.hugging_face import find_model, is_causal, load, marks_around
-from bighmm.text import Subwords
 
 ROLE = "language model"
 

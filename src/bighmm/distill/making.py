@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.corpus import Corpus
+from bighmm.base.files import read_json, write_json, write_tensors
+from bighmm.data.corpus import Corpus
 from bighmm.distill.align import Pool, embed
 from bighmm.distill.kmeans import rows_at_once
 from bighmm.distill.labels import (
@@ -36,7 +37,6 @@ from bighmm.distill.labels import (
 from bighmm.distill.pca import PCA, fit_pca
 from bighmm.distill.states import Blocks, StateClusters, blocks_of, cluster_states
 from bighmm.distill.teachers import Reading, Teacher
-from bighmm.files import read_json, write_json, write_tensors
 from bighmm.support import Dense, Support
 
 PIECE = 16_384  # tokens that are embedded together, at most

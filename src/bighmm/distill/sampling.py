@@ -26,10 +26,10 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from bighmm import randomness
-from bighmm.corpus import Corpus, write_corpus
+from bighmm.base import randomness
+from bighmm.base.files import read_json, write_json, write_whole
+from bighmm.data.corpus import Corpus, write_corpus
 from bighmm.distill.language_model import LanguageModel, left_padded, prompts_of
-from bighmm.files import read_json, write_json, write_whole
 
 REQUEST = "request.json"
 HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # share of the texts for each of valid and test, and at most

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from bighmm import baselines
+from bighmm.base.files import hashes, model_folder, read_json
 from bighmm.baselines.neural import NeuralLM
 from bighmm.baselines.transformer import Transformer
-from bighmm.files import hashes, model_folder, read_json
-from bighmm.text import Tokenizer
+from bighmm.data.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bighmm.base.caching import gradient_is_due, outliving
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, recentred
-from bighmm.keeping import gradient_is_due, outliving
 from bighmm.kernels import at_once, use_triton
 from bighmm.transitions import Factored, Table, Transitions
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from bighmm.base.caching import outliving
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-from bighmm.keeping import outliving
 from bighmm.kernels import at_once
 from bighmm.transitions import Transitions
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from bighmm.base.caching import kept
 from bighmm.infer import engine
 from bighmm.infer.dense import KEPT_ELEMENTS
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-from bighmm.keeping import kept
 from bighmm.support import Blocked, Dense
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.batches import padded_rows
-from bighmm.corpus import sentence_bounds
+from bighmm.data.batches import padded_rows
+from bighmm.data.corpus import sentence_bounds
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import CHUNK_ELEMENTS, batches_by_length
 from bighmm.infer.numerics import finite_or_zero

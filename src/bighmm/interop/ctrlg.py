@@ -29,8 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.emissions import EmissionTable
-from bighmm.files import (
+from bighmm.base.files import (
     existing_folder,
     hub_folder,
     is_earlier_save,
@@ -39,6 +38,7 @@ from bighmm.files import (
     write_json,
     write_tensors,
 )
+from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.interop.arrays import LIMIT, check_size
 from bighmm.support import Dense

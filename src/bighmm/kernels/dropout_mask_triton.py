@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.randomness import FIRST, GOLDEN, SECOND
+from bighmm.base.randomness import FIRST, GOLDEN, SECOND
 
 _GOLDEN, _FIRST, _SECOND = tl.constexpr(GOLDEN), tl.constexpr(FIRST), tl.constexpr(SECOND)
 

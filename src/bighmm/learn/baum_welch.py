@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.batches import Batch, Batches, Labelled
+from bighmm.data.batches import Batch, Batches, Labelled
 from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Counting, Counts, Sums

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.files import (
+from bighmm.base.files import (
     check_hashes,
     existing_folder,
     hashes,

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bighmm.corpus import Corpus, open_corpus
+from bighmm.base.files import read_json, write_json
+from bighmm.data.corpus import Corpus, open_corpus
 from bighmm.distill.hugging_face import HuggingFaceTeacher, find_model
 from bighmm.distill.language_model import ROLE, LanguageModel
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.sampling import SampleSettings, corpus_of, read_samples, sample_texts
 from bighmm.distill.teachers import Reading
-from bighmm.files import read_json, write_json
 from bighmm.learn.setup import make_support
 from bighmm.models import find_device
 from bighmm.recipe import CorpusSettings, InitialSettings, Recipe

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm import randomness
-from bighmm.batches import Batch, Batches, Labelled
+from bighmm.base import randomness
+from bighmm.data.batches import Batch, Batches, Labelled
 from bighmm.learn.objective import Objective, State, Trainable, Window
 from bighmm.learn.schedule import Schedule
 from bighmm.learn.steps import (

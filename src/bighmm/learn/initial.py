@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bighmm.corpus import Corpus
+from bighmm.data.corpus import Corpus
 from bighmm.distill.labels import open_labels
 from bighmm.lm import HMMLM
 from bighmm.params.embeddings import SharedEmbedding, SplitEmbedding

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bighmm.corpus import Corpus
+from bighmm.base.files import existing_folder, replace_folder
+from bighmm.data.corpus import Corpus
 from bighmm.evaluate import Evaluation
-from bighmm.files import existing_folder, replace_folder
 from bighmm.learn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bighmm.learn.phases import make_phases
 from bighmm.learn.schedule import make_schedule

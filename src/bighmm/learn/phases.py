@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bighmm.batches import Batches
-from bighmm.corpus import Corpus
+from bighmm.data.batches import Batches
+from bighmm.data.corpus import Corpus
 from bighmm.distill.labels import open_labels
 from bighmm.learn.initial import embeddings_to_freeze
 from bighmm.learn.objective import LabelledObjective, Trainable

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bighmm import baselines
+from bighmm.base.files import existing_folder, read_json, replace_folder, write_json
 from bighmm.baselines import Baseline
-from bighmm.corpus import Corpus
+from bighmm.data.corpus import Corpus
 from bighmm.evaluate import Evaluation, unigram_perplexity
-from bighmm.files import existing_folder, read_json, replace_folder, write_json
 from bighmm.learn.loop import Observer, StepReport, Training
 from bighmm.learn.setup import new_model, open_data
 from bighmm.lm import HMMLM

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bighmm import baselines, brown
+from bighmm import baselines
 from bighmm.baselines.neural import NeuralLM
-from bighmm.batches import Batches, labelled_batches, make_batches
-from bighmm.corpus import Corpus, prepare
+from bighmm.data import brown
+from bighmm.data.batches import Batches, labelled_batches, make_batches
+from bighmm.data.corpus import Corpus, prepare
 from bighmm.learn.initial import initialise, options_for
 from bighmm.lm import HMMLM
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings

@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bighmm import randomness
+from bighmm.base import randomness
 from bighmm.baselines.neural import NeuralLM
-from bighmm.batches import Batch, Batches
+from bighmm.data.batches import Batch, Batches
 from bighmm.infer import dense_triton
 from bighmm.kernels import use_triton
 from bighmm.learn.objective import Objective, State, Trainable, Window, make_objective

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from bighmm.base.registry import Registry
 from bighmm.hmm import HMM
-from bighmm.registry import Registry
 from bighmm.support import Support
 
 Operands = Literal["float32", "bfloat16"]

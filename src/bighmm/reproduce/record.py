@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bighmm.files import read_json
+from bighmm.base.files import read_json
 from bighmm.recipe import InitialSettings
 
 PATHS = (

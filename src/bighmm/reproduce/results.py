@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bighmm.files import read_json
+from bighmm.base.files import read_json
 from bighmm.reproduce.rows import Paper, Row
 
 EVAL_BATCH = "eval-batch.json"  # [{"recipe": …, "ms": …}, …]: milliseconds of an evaluation batch

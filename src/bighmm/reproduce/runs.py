@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bighmm import baselines
-from bighmm.files import read_json, write_json
+from bighmm.base.files import read_json, write_json
 from bighmm.recipe import differences, from_dict, read_recipe
 from bighmm.reproduce.prepare import named_in, needs, unprepared
 from bighmm.reproduce.record import record_of

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bighmm import brown, params
+from bighmm import params
+from bighmm.data import brown
 from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Sums

@@ -15,8 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.emissions import EmissionTable
-from bighmm.files import (
+from bighmm.base.files import (
     check_hashes,
     existing_folder,
     hashes,
@@ -26,6 +25,7 @@ from bighmm.files import (
     write_json,
     write_tensors,
 )
+from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.support import Blocked, Dense, Free, Support
 from bighmm.transitions import Factored, Table, Transitions

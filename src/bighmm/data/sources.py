@@ -33,7 +33,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bighmm import pydoc_corpus
+from bighmm.data import pydoc_corpus
 
 SPLITS = ("train", "valid", "test")
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tokens")  # what counts as text in a folder

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from bighmm.files import replace_folder
-from bighmm.sources import SPLITS, Source, find_source, sha256_of
-from bighmm.text import Tokenizer, Words, load_tokenizer, open_tokenizer
+from bighmm.base.files import replace_folder
+from bighmm.data.sources import SPLITS, Source, find_source, sha256_of
+from bighmm.data.tokenizers import Tokenizer, Words, load_tokenizer, open_tokenizer
 
 FORMAT = 1  # raised whenever the same source would give other files
 _DEFAULTS: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bighmm.files import write_whole
+from bighmm.base.files import write_whole
 
 Progress = Callable[[int, int], None]
 

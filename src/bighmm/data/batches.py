@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from bighmm.corpus import sentence_bounds
+from bighmm.data.corpus import sentence_bounds
 
 BatchKind = Literal["streams", "ordered", "sentences", "windows", "documents"]
 
