@@ -22,8 +22,8 @@ import tyro
 
 from bighmm import HMM
 from bighmm import constraints as c
-from bighmm.support import Dense
-from bighmm.transitions import Factored
+from bighmm.model.support import Dense
+from bighmm.model.transitions import Factored
 from record import best_seconds, save, settings_of, surroundings
 
 

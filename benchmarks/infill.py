@@ -25,8 +25,8 @@ import tyro
 from torch import Tensor
 
 from bighmm import HMM
-from bighmm.support import Blocked
-from bighmm.transitions import Factored
+from bighmm.model.support import Blocked
+from bighmm.model.transitions import Factored
 from record import save, settings_of, surroundings
 
 

@@ -33,7 +33,7 @@ from bighmm.distill.kmeans import kmeans, nearest
 from bighmm.distill.labels import FORMAT, LABELS, MANIFEST
 from bighmm.distill.states import blocks_of
 from bighmm.distill.teachers import RandomTeacher
-from bighmm.support import Dense
+from bighmm.model.support import Dense
 from record import save, settings_of, surroundings
 
 WINDOW, RARE = 256, 3  # tokens; a token that is seen less often counts as unknown

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from bighmm.hmm import HMM
 from bighmm.infer import dense, inputs, predict, sampling
-from bighmm.kernels import row_norm
-from bighmm.support import Blocked, Dense, Free, Support
-from bighmm.transitions import Factored, Table, Transitions
+from bighmm.model.support import Blocked, Dense, Free, Support
+from bighmm.model.transitions import Factored, Table, Transitions
+from bighmm.ops import row_norm
 
 KINDS = ("dense-table", "dense-factored", "blocked-table", "blocked-factored", "free-factored")
 

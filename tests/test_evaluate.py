@@ -11,7 +11,7 @@ from bighmm import evaluate as module
 from bighmm.evaluate import TOLERANCE, deviation_from_one, evaluate, unigram_perplexity
 from bighmm.hmm import HMM
 from bighmm.infer.reference import log_prob_loop
-from bighmm.transitions import Table
+from bighmm.model.transitions import Table
 from models import KINDS, random_hmm
 
 STREAM = [1, 2, 0, 3, 0, 0, 4, 1, 1, 2, 3, 0, 2, 4]

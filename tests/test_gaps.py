@@ -12,8 +12,8 @@ from bighmm.data.tokenizers import Subwords, Words
 from bighmm.gaps import GappedText
 from bighmm.infer.reference import Enumeration
 from bighmm.lm import HMMLM
-from bighmm.params.scalar import ScalarOptions
-from bighmm.support import Dense
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.support import Dense
 from infer.test_sampling import assert_drawn_from
 from models import KINDS, random_hmm
 

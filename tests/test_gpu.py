@@ -14,7 +14,7 @@ from bighmm.learn.graph import GraphSteps
 from bighmm.learn.loop import Stopped, Training
 from bighmm.learn.setup import new_model
 from bighmm.lm import HMMLM
-from bighmm.params.neural import NeuralOptions
+from bighmm.model.params.neural import NeuralOptions
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings, options_of
 from models import KINDS, random_hmm
 from watching import Watcher, losses

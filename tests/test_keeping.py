@@ -12,8 +12,8 @@ from bighmm.infer.dense import Move
 from bighmm.infer.inputs import Carry, trusted
 from bighmm.infer.predict import predict_states
 from bighmm.lm import HMMLM
-from bighmm.params.neural import NeuralOptions
-from bighmm.params.scalar import ScalarOptions
+from bighmm.model.params.neural import NeuralOptions
+from bighmm.model.params.scalar import ScalarOptions
 from models import KINDS, random_hmm, random_support
 
 GAPS = torch.tensor([[1, -1, 2, -1]])

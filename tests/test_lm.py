@@ -15,9 +15,9 @@ from bighmm.base import files
 from bighmm.data.corpus import prepare
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.lm import HMMLM
-from bighmm.params.neural import NeuralOptions
-from bighmm.params.scalar import ScalarOptions
-from bighmm.support import Free
+from bighmm.model.params.neural import NeuralOptions
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.support import Free
 from models import random_support
 
 LINES = ["the cat sat on the mat", "the dog sat", "a cat and a dog"]

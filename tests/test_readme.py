@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bighmm import params
 from bighmm.cli.main import COMMANDS, main
+from bighmm.model import params
 from distill.tiny_lm import save_language_model
 
 ROOT = Path(__file__).resolve().parent.parent

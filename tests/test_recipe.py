@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bighmm.params.neural import NeuralOptions
-from bighmm.params.scalar import ScalarOptions
+from bighmm.model.params.neural import NeuralOptions
+from bighmm.model.params.scalar import ScalarOptions
 from bighmm.recipe import (
     CorpusSettings,
     ModelSettings,

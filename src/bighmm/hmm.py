@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from bighmm.constraints import Rule
-from bighmm.emissions import Emissions, EmissionTable
 from bighmm.infer import (
     best_fill,
     best_paths,
@@ -39,8 +38,9 @@ from bighmm.infer.best_paths import BestPaths
 from bighmm.infer.counts import Counts
 from bighmm.infer.infill import FillProbs
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
-from bighmm.support import Dense, Support
-from bighmm.transitions import Table, Transitions
+from bighmm.model.emissions import Emissions, EmissionTable
+from bighmm.model.support import Dense, Support
+from bighmm.model.transitions import Table, Transitions
 
 Impl = Literal["auto", "torch", "triton", "loop", "tree"]
 

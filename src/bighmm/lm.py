@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm import gaps, params
+from bighmm import gaps
 from bighmm.base.caching import outliving
 from bighmm.base.files import (
     check_hashes,
@@ -38,7 +38,8 @@ from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.evaluate import Convention, Evaluation, evaluate, stream_of
 from bighmm.hmm import HMM
 from bighmm.infer.infill import FillProbs
-from bighmm.support import Blocked, Dense, Free, Support
+from bighmm.model import params
+from bighmm.model.support import Blocked, Dense, Free, Support
 
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus

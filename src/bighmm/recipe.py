@@ -25,9 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from bighmm import baselines, params
+from bighmm import baselines
 from bighmm.base.randomness import check_seed
 from bighmm.data.batches import BatchKind
+from bighmm.model import params
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from bighmm.cli.main import main
 from bighmm.data.corpus import prepare
 from bighmm.evaluate import deviation_from_one
 from bighmm.learn.objective import NeuralObjective, Window
+from bighmm.model.networks import load_own, load_pretrained
 from bighmm.models import open_model
-from bighmm.transformer import load_own, load_pretrained
 from watching import losses
 
 

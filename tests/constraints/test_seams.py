@@ -11,8 +11,8 @@ from bighmm.constraints.spelling import spelled
 from bighmm.constraints.words import rule_from_words
 from bighmm.data.tokenizers import Words
 from bighmm.lm import HMMLM
-from bighmm.params import find
-from bighmm.support import Dense
+from bighmm.model.params import find
+from bighmm.model.support import Dense
 
 TOKENIZERS = [BYTES, METASPACE, FALLBACK]
 

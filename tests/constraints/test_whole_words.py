@@ -14,7 +14,7 @@ from bighmm.constraints.spelling import in_word
 from bighmm.constraints.words import rule_from_words, spellings
 from bighmm.data.tokenizers import Subwords, open_tokenizer
 from bighmm.lm import HMMLM
-from bighmm.params.scalar import ScalarOptions
+from bighmm.model.params.scalar import ScalarOptions
 from models import random_support
 from test_text import bpe, sentencepiece_model
 

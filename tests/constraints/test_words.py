@@ -10,7 +10,7 @@ from bighmm import constraints as c
 from bighmm.constraints.words import rule_from_words, spellings
 from bighmm.data.tokenizers import Words, open_tokenizer
 from bighmm.lm import HMMLM
-from bighmm.params.scalar import ScalarOptions
+from bighmm.model.params.scalar import ScalarOptions
 from models import random_support
 from test_text import bpe, sentencepiece_model
 

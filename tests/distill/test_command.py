@@ -9,8 +9,8 @@ from bighmm.cli import distill
 from bighmm.distill.labels import open_labels
 from bighmm.learn.setup import brown_clusters
 from bighmm.lm import HMMLM
-from bighmm.params import find
-from bighmm.support import Blocked
+from bighmm.model.params import find
+from bighmm.model.support import Blocked
 
 FEW = ("--cluster-tokens", 800, "--label-tokens", 1000, "--device", "cpu")
 

@@ -13,7 +13,7 @@ from bighmm.distill.labels import open_labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import RandomTeacher, Reading
 from bighmm.learn.setup import brown_clusters
-from bighmm.support import Blocked, Dense
+from bighmm.model.support import Blocked, Dense
 
 SMALL = LabelSettings(cluster_tokens=900, label_tokens=2000, reading=Reading(32, 16), iterations=10)
 

@@ -9,7 +9,7 @@ from bighmm.distill.kmeans import kmeans
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.sampling import SampleSettings, sample_batch
 from bighmm.distill.teachers import RandomTeacher, open_teacher
-from bighmm.support import Blocked
+from bighmm.model.support import Blocked
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

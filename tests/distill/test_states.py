@@ -6,7 +6,7 @@ import torch
 
 from bighmm.distill.kmeans import kmeans
 from bighmm.distill.states import blocks_of, cluster_states
-from bighmm.support import Blocked, Dense, Free
+from bighmm.model.support import Blocked, Dense, Free
 
 SETTINGS = {"seed": 1, "iterations": 20}
 

@@ -8,8 +8,8 @@ import torch
 
 from bighmm.data.tokenizers import Words
 from bighmm.lm import HMMLM
-from bighmm.params import find
-from bighmm.support import Dense
+from bighmm.model.params import find
+from bighmm.model.support import Dense
 from distill.tiny_lm import WORDS, save_language_model
 
 pytest.importorskip("transformers")

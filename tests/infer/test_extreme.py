@@ -8,8 +8,8 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, read
 from bighmm.infer.reference import log_prob_loop, marginals_loop, next_token_loop
-from bighmm.support import Blocked, Dense
-from bighmm.transitions import Table
+from bighmm.model.support import Blocked, Dense
+from bighmm.model.transitions import Table
 from models import (
     KINDS,
     dense_twin,

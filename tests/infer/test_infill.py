@@ -10,8 +10,8 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.infer import best_paths, infill, parts, sites
 from bighmm.infer.reference import Enumeration, log_prob_loop
-from bighmm.support import Dense, Free
-from bighmm.transitions import Table
+from bighmm.model.support import Dense, Free
+from bighmm.model.transitions import Table
 from infer.test_extreme import model_with_zeros
 from infer.test_sampling import assert_drawn_from
 from models import KINDS, cut_work, normalised_emission, random_hmm

@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 
-from bighmm.emissions import FactoredEmission
 from bighmm.hmm import HMM
-from bighmm.support import Dense
-from bighmm.transitions import Factored
+from bighmm.model.emissions import FactoredEmission
+from bighmm.model.support import Dense
+from bighmm.model.transitions import Factored
 from models import KINDS, random_hmm
 
 

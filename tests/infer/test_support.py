@@ -5,8 +5,8 @@ import torch
 
 from bighmm.base import randomness
 from bighmm.hmm import HMM
-from bighmm.support import Blocked, Dense, Free, Partition
-from bighmm.transitions import Factored, Table
+from bighmm.model.support import Blocked, Dense, Free, Partition
+from bighmm.model.transitions import Factored, Table
 from models import KINDS, normalised_emission, random_hmm, random_support
 
 SUPPORTS = ["dense", "blocked", "free"]

@@ -8,7 +8,7 @@ from bighmm import HMM
 from bighmm.infer.reference import marginals_loop
 from bighmm.inspection import likely_words, next_states, plot_posterior, previous_states, states
 from bighmm.inspection import state_shares as shares_of
-from bighmm.transitions import EVERY, Factored
+from bighmm.model.transitions import EVERY, Factored
 from models import KINDS, random_hmm
 
 STATES = [4, 0, 5, 4]

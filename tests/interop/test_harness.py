@@ -10,8 +10,8 @@ import torch
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.interop import harness
 from bighmm.lm import HMMLM
-from bighmm.params.scalar import ScalarOptions
-from bighmm.support import Blocked, Dense
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.support import Blocked, Dense
 from models import KINDS, random_hmm
 
 WORDS = ["<eos>", "<unk>", "a", "b", "c", "d"]

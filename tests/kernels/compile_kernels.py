@@ -45,7 +45,8 @@ used: dict[str, int] = {}
 triton.runtime.driver.set_active(NoDevice())
 JITFunction.__getitem__ = compile_only
 
-from bighmm.kernels import (  # noqa: E402
+from bighmm.model.support import Partition  # noqa: E402
+from bighmm.ops import (  # noqa: E402
     blocked_chain_triton,
     blocked_emission_triton,
     carried_triton,
@@ -57,7 +58,6 @@ from bighmm.kernels import (  # noqa: E402
     rounding_triton,
     row_norm_triton,
 )
-from bighmm.support import Partition  # noqa: E402
 
 
 def half(*shape):

@@ -7,11 +7,11 @@ import torch
 
 from bighmm.infer.chain import chain_log_sum
 from bighmm.infer.reference import Enumeration
-from bighmm.kernels import rounded
-from bighmm.kernels.gather import take_square
-from bighmm.params import emissions
-from bighmm.params.emissions import factored_emission
-from bighmm.support import Free
+from bighmm.model.params import emissions
+from bighmm.model.params.emissions import factored_emission
+from bighmm.model.support import Free
+from bighmm.ops import rounded
+from bighmm.ops.gather import take_square
 from models import gradients, ragged, random_hmm, random_support
 
 pytest.importorskip("triton")

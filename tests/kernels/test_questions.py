@@ -10,9 +10,9 @@ from bighmm.data.tokenizers import Words
 from bighmm.evaluate import deviation_from_one, evaluate
 from bighmm.infer import blocked_triton, dense_triton
 from bighmm.lm import HMMLM
-from bighmm.params.neural import NeuralOptions
-from bighmm.params.scalar import ScalarOptions
-from bighmm.support import Dense
+from bighmm.model.params.neural import NeuralOptions
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.support import Dense
 from models import random_support
 
 pytest.importorskip("triton")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bighmm.kernels import row_norm as module
-from bighmm.kernels.row_norm import row_norm
+from bighmm.ops import row_norm as module
+from bighmm.ops.row_norm import row_norm
 
 SIZES = [(1, 1, 1), (5, 7, 3), (13, 1, 4), (9, 32, 5)]  # rows, states, width
 

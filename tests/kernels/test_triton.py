@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from bighmm.base.randomness import key
-from bighmm.emissions import FactoredEmission
 from bighmm.hmm import HMM
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import Carry, read
-from bighmm.kernels import rounded, use_triton
-from bighmm.kernels.gather import take_rows
-from bighmm.kernels.residual import Network, residuals, scores
-from bighmm.kernels.row_norm import row_norm
-from bighmm.params.emissions import factored_emission
-from bighmm.support import Blocked, Dense, _draw_kept
-from bighmm.transitions import Factored, Table
+from bighmm.model.emissions import FactoredEmission
+from bighmm.model.params.emissions import factored_emission
+from bighmm.model.support import Blocked, Dense, _draw_kept
+from bighmm.model.transitions import Factored, Table
+from bighmm.ops import rounded, use_triton
+from bighmm.ops.gather import take_rows
+from bighmm.ops.residual import Network, residuals, scores
+from bighmm.ops.row_norm import row_norm
 from models import ragged
 
 pytest.importorskip("triton")
-from bighmm.kernels.rounding_triton import to_bfloat16_values
+from bighmm.ops.rounding_triton import to_bfloat16_values
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = 1e-5
@@ -342,7 +342,7 @@ def test_choice_of_implementation(monkeypatch):
     x = torch.zeros(1, device=DEVICE)
     assert use_triton(x, "triton") and not use_triton(x, "torch")
     assert use_triton(x, "auto") == x.is_cuda
-    monkeypatch.setattr("bighmm.kernels._triton_installed", lambda: False)
+    monkeypatch.setattr("bighmm.ops._triton_installed", lambda: False)
     assert not use_triton(x, "auto")
     with pytest.raises(ValueError, match="needs a GPU"):
         use_triton(x, "triton")

@@ -24,9 +24,9 @@ from bighmm.learn.loop import Stopped, Training
 from bighmm.learn.setup import new_model, open_data
 from bighmm.learn.steps import on_device
 from bighmm.lm import HMMLM
+from bighmm.model.support import Free
+from bighmm.model.transitions import Table
 from bighmm.recipe import from_dict, read_recipe
-from bighmm.support import Free
-from bighmm.transitions import Table
 from models import dense_twin, ragged, random_hmm
 from watching import Watcher, logged
 

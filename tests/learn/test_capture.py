@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bighmm import params
 from bighmm.base import randomness
 from bighmm.baselines.neural import NeuralLM
 from bighmm.learn.baum_welch import BaumWelchUpdate
 from bighmm.learn.objective import HMMObjective, LabelledObjective, Window
 from bighmm.learn.schedule import make_schedule
 from bighmm.learn.steps import can_be_captured
-from bighmm.params.neural import VARIANTS
+from bighmm.model import params
+from bighmm.model.params.neural import VARIANTS
 from bighmm.recipe import TrainingSettings
 from models import random_support
 
@@ -102,7 +102,7 @@ def test_what_is_captured(case, as_on_a_gpu):
 
 def test_without_kernels_no_hmm_is_captured(monkeypatch):
     lm = stand_in("neural", "blocked", "bfloat16")
-    monkeypatch.setattr("bighmm.kernels._triton_installed", lambda: False)
+    monkeypatch.setattr("bighmm.ops._triton_installed", lambda: False)
     assert not can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
 
 

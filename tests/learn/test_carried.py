@@ -9,7 +9,7 @@ from bighmm.base import randomness
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry, read
 from bighmm.learn.carried import Carried
-from bighmm.support import Free
+from bighmm.model.support import Free
 from models import KINDS, ragged, random_hmm
 
 

@@ -16,7 +16,7 @@ from bighmm.distill.teachers import open_teacher
 from bighmm.interop.arrays import to_numpy
 from bighmm.learn.loop import Stopped, Training
 from bighmm.learn.setup import make_support, new_model
-from bighmm.params.neural import NeuralOptions
+from bighmm.model.params.neural import NeuralOptions
 from bighmm.recipe import CorpusSettings, InitialSettings, ModelSettings, Recipe, TrainingSettings
 from watching import Watcher, losses
 

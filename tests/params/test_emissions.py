@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from bighmm.params import emissions
-from bighmm.params.emissions import _Cells, factored_emission, normalise_cells
-from bighmm.support import Blocked, Dense, Free
+from bighmm.model.params import emissions
+from bighmm.model.params.emissions import _Cells, factored_emission, normalise_cells
+from bighmm.model.support import Blocked, Dense, Free
 from models import normalised_emission, random_support
 
 WIDTH = 5

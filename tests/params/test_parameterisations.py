@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from bighmm import params
-from bighmm.params.neural import NeuralOptions
-from bighmm.params.scalar import ScalarOptions
-from bighmm.support import Blocked, Dense, Free
+from bighmm.model import params
+from bighmm.model.params.neural import NeuralOptions
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.support import Blocked, Dense, Free
 from models import random_support
 
 STATES, VOCABULARY, WIDTH, END = 12, 7, 4, 0

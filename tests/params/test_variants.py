@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 
-from bighmm import params
-from bighmm.params.neural import VARIANTS, NeuralOptions
-from bighmm.support import Blocked, Dense
-from bighmm.transformer import BackboneConfig
+from bighmm.model import params
+from bighmm.model.networks import BackboneConfig
+from bighmm.model.params.neural import VARIANTS, NeuralOptions
+from bighmm.model.support import Blocked, Dense
 from models import random_support
 
 STATES, VOCABULARY, WIDTH, END = 12, 7, 4, 0

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from bighmm.model.networks.pretrained import own_config
 from bighmm.recipe import InitialSettings, from_dict, read_recipe
 from bighmm.reproduce.claims import judge
 from bighmm.reproduce.prepare import named_in
 from bighmm.reproduce.report import write_docs
 from bighmm.reproduce.results import EVAL_BATCH, read_results, result_files
 from bighmm.reproduce.rows import papers_in, read_paper
-from bighmm.transformer.pretrained import own_config
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from bighmm.transformer import Backbone, BackboneConfig
+from bighmm.model.networks import Backbone, BackboneConfig
 
 
 def make(style="llama", **changes):

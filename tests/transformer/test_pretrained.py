@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bighmm.transformer import load_hugging_face, load_own, load_pretrained
+from bighmm.model.networks import load_hugging_face, load_own, load_pretrained
 
 LLAMA = {
     "model_type": "llama",

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from bighmm.baselines import register
 from bighmm.baselines.neural import Network, NeuralLM, State
-from bighmm.transformer import Backbone
-from bighmm.transformer.pretrained import own_config
+from bighmm.model.networks import Backbone
+from bighmm.model.networks.pretrained import own_config
 
 
 @dataclass(frozen=True)

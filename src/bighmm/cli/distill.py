@@ -18,9 +18,9 @@ from bighmm.distill.labels import Labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import Reading, open_teacher
 from bighmm.learn.setup import make_support, open_data
+from bighmm.model.support import Support
 from bighmm.models import find_device, open_hmm
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe
-from bighmm.support import Support
 
 TEACHER = "random, a network's folder, a Hugging Face model's folder or name, or a .gguf file."
 

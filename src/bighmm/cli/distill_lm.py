@@ -19,8 +19,8 @@ from bighmm.cli.progress import stages_progress
 from bighmm.cli.train import flag_value, parse_recipe, train_in_terminal
 from bighmm.distill.sampling import SampleSettings
 from bighmm.learn.from_language_model import Distillation, Labelling
+from bighmm.model.params import find
 from bighmm.models import RECIPE, find_device
-from bighmm.params import find
 from bighmm.recipe import (
     CorpusSettings,
     InitialSettings,

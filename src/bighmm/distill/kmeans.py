@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.kernels import at_once
+from bighmm.ops import at_once
 
 Points = np.ndarray | Tensor  # (N, D), possibly a memory-mapped file
 Progress = Callable[[int, int], None]

@@ -19,7 +19,7 @@ from torch import Tensor
 from bighmm.base.files import read_json
 from bighmm.data.corpus import Corpus
 from bighmm.distill.states import blocks_of
-from bighmm.support import Support
+from bighmm.model.support import Support
 
 FORMAT = 1  # raised whenever the same request would give other labels
 LABELS, CENTROIDS, MANIFEST = "labels.bin", "centroids.safetensors", "manifest.json"

@@ -37,7 +37,7 @@ from bighmm.distill.labels import (
 from bighmm.distill.pca import PCA, fit_pca
 from bighmm.distill.states import Blocks, StateClusters, blocks_of, cluster_states
 from bighmm.distill.teachers import Reading, Teacher
-from bighmm.support import Dense, Support
+from bighmm.model.support import Dense, Support
 
 PIECE = 16_384  # tokens that are embedded together, at most
 LARGEST = 65_504.0  # of the 16-bit numbers that vectors are kept in

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bighmm.distill.kmeans import Points, Progress, kmeans, nearest
-from bighmm.support import Blocked, Dense, Support
+from bighmm.model.support import Blocked, Dense, Support
 
 
 @dataclass(frozen=True)

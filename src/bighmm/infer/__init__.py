@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bighmm.infer import blocked, dense
-from bighmm.support import Dense
+from bighmm.model.support import Dense
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -16,7 +16,7 @@ from torch import Tensor
 from bighmm.infer import blocked_triton, chain
 from bighmm.infer.inputs import Carry, Sequences, in_parts, windows
 from bighmm.infer.numerics import finite_or_zero, recentred
-from bighmm.kernels import use_triton
+from bighmm.ops import use_triton
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 
 from bighmm.infer.chain_triton import at_the_end
 from bighmm.infer.inputs import Carry, Sequences
-from bighmm.kernels import operand
-from bighmm.support import Blocked
-from bighmm.transitions import Factored
+from bighmm.model.support import Blocked
+from bighmm.model.transitions import Factored
+from bighmm.ops import operand
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -34,7 +34,7 @@ def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
     batch, time = window.ids.shape
     if time == 0 or batch == 0:
         return hmm.start.new_zeros(batch), carry
-    from bighmm.kernels import blocked_chain_triton as kernels
+    from bighmm.ops import blocked_chain_triton as kernels
 
     assert isinstance(hmm.support, Blocked) and isinstance(hmm.transitions, Factored)
     emitted = hmm.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)
@@ -66,8 +66,8 @@ class _BlockedLogSum(torch.autograd.Function):
         leaving: Tensor,
         entering: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        from bighmm.kernels import blocked_chain_triton as kernels
-        from bighmm.kernels import chain_triton, row_norm_triton
+        from bighmm.ops import blocked_chain_triton as kernels
+        from bighmm.ops import chain_triton, row_norm_triton
 
         leaving, entering = operand(leaving), operand(entering)
         mean = None
@@ -86,8 +86,8 @@ class _BlockedLogSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        from bighmm.kernels import blocked_chain_triton as kernels
-        from bighmm.kernels import chain_triton, row_norm_triton
+        from bighmm.ops import blocked_chain_triton as kernels
+        from bighmm.ops import chain_triton, row_norm_triton
 
         leaving, entering, norm, mean, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from bighmm.infer import chain_triton, tree
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, scale_rows
-from bighmm.kernels import use_triton
+from bighmm.ops import use_triton
 
 
 def chain_log_sum(

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from bighmm.infer.numerics import scale_rows
 
 if TYPE_CHECKING:
-    from bighmm.kernels.chain_triton import Sweeps
+    from bighmm.ops.chain_triton import Sweeps
 
 
 def chain_log_sum(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,7 +34,7 @@ def at_the_end(sweeps: Sweeps, lengths: Tensor) -> tuple[Tensor, Tensor]:
 class _ChainLogSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        from bighmm.kernels import chain_triton as kernels
+        from bighmm.ops import chain_triton as kernels
 
         moves, tiles = (lengths - 1).int(), tiles.contiguous()
         made = kernels.Tiles(tiles, tiles, tiles)
@@ -51,7 +51,7 @@ class _ChainLogSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
-        from bighmm.kernels import chain_triton as kernels
+        from bighmm.ops import chain_triton as kernels
 
         moves, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)

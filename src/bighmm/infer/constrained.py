@@ -21,7 +21,7 @@ from bighmm.infer.numerics import finite_or_zero
 from bighmm.infer.predict import predict_states
 from bighmm.infer.product import Outlook, live_states
 from bighmm.infer.sampling import collect, draw, draw_token, log_moves
-from bighmm.kernels import at_once
+from bighmm.ops import at_once
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.emissions import EmissionTable
 from bighmm.infer import counts_triton
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length
 from bighmm.infer.joint import log_joint
-from bighmm.transitions import EVERY, Table
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.transitions import EVERY, Table
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

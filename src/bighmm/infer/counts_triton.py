@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import Carry, Sequences
-from bighmm.kernels import product, use_triton
+from bighmm.ops import product, use_triton
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

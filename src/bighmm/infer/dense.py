@@ -20,8 +20,8 @@ from bighmm.base.caching import gradient_is_due, outliving
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, recentred
-from bighmm.kernels import at_once, use_triton
-from bighmm.transitions import Factored, Table, Transitions
+from bighmm.model.transitions import Factored, Table, Transitions
+from bighmm.ops import at_once, use_triton
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.emissions import Emissions, FactoredEmission
 from bighmm.infer.inputs import Carry, Sequences
-from bighmm.kernels import beside, operand, product, rejoin
-from bighmm.support import Dense
-from bighmm.transitions import Factored, Transitions
+from bighmm.model.emissions import Emissions, FactoredEmission
+from bighmm.model.support import Dense
+from bighmm.model.transitions import Factored, Transitions
+from bighmm.ops import beside, operand, product, rejoin
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
@@ -99,14 +99,14 @@ def _words_of(emissions: Emissions) -> Words:
 
 class FactoredMoves:
     def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
-        from bighmm.kernels import dense_chain_triton, row_norm_triton
+        from bighmm.ops import dense_chain_triton, row_norm_triton
 
         self.leaving, self.entering = map(operand, operands)
         self.norm, self.mean = row_norm_triton.forward(self.leaving, self.entering, None, wanted)
         return dense_chain_triton.make_matrix(self.leaving, self.entering, self.norm)
 
     def gradients(self, left: Tensor, entered: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
-        from bighmm.kernels import dense_chain_triton, row_norm_triton
+        from bighmm.ops import dense_chain_triton, row_norm_triton
 
         assert self.mean is not None, "the pass was asked for gradients"
         counts = left.T @ entered
@@ -121,7 +121,7 @@ class FactoredMoves:
 
 class TableMoves:
     def matrix(self, wanted: bool, *operands: Tensor) -> tuple[Tensor, Tensor]:
-        from bighmm.kernels.dense_chain_triton import LEAST
+        from bighmm.ops.dense_chain_triton import LEAST
 
         (table,) = operands
         probs = self.probs(table).clamp_(min=LEAST).masked_fill_(table == -torch.inf, 0.0)
@@ -138,7 +138,7 @@ class TableMoves:
 
 class FactoredWords:
     def logits(self, wanted: bool, ids: Tensor, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        from bighmm.kernels import row_norm_triton
+        from bighmm.ops import row_norm_triton
 
         emit, words, self.bias = operands
         self.ids, self.emit, self.words = ids, operand(emit), operand(words)
@@ -147,7 +147,7 @@ class FactoredWords:
         return product(self.at, self.emit.T), self.bias.index_select(0, ids), self.norm
 
     def gradients(self, used: Tensor, in_all: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
-        from bighmm.kernels import row_norm_triton
+        from bighmm.ops import row_norm_triton
 
         assert self.mean is not None, "the pass was asked for gradients"
         of_words, of_bias = row_norm_triton.backward(
@@ -185,7 +185,7 @@ class DenseLogSum(torch.autograd.Function):
         start: Tensor,
         *operands: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        from bighmm.kernels import dense_chain_triton as kernels
+        from bighmm.ops import dense_chain_triton as kernels
 
         batch, time = window.ids.shape
         states = len(start)
@@ -235,7 +235,7 @@ class DenseLogSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Any, ...]:
-        from bighmm.kernels import dense_chain_triton as kernels
+        from bighmm.ops import dense_chain_triton as kernels
 
         (
             matrix, sums, shift, fresh, inside, moved, w, total, gained,
@@ -272,7 +272,7 @@ class _SweepBack:
         self.counts_after[:-1] = moved[1:]
 
     def run(self, matrix: Tensor, inside: Tensor, fixed: tuple[Tensor, ...]) -> None:
-        from bighmm.kernels import dense_chain_triton as kernels
+        from bighmm.ops import dense_chain_triton as kernels
 
         for t in reversed(range(len(self.v))):
             kernels.step_back(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.numerics import finite_or_zero
-from bighmm.kernels import at_once
+from bighmm.ops import at_once
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

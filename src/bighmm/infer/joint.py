@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.inputs import Sequences
-from bighmm.support import Blocked, Dense, Support
+from bighmm.model.support import Blocked, Dense, Support
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -19,8 +19,8 @@ from torch import Tensor
 from bighmm.base.caching import outliving
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-from bighmm.kernels import at_once
-from bighmm.transitions import Transitions
+from bighmm.model.transitions import Transitions
+from bighmm.ops import at_once
 
 TILE_ELEMENTS = 2**20  # 4 MiB in float32
 POOL_ELEMENTS = 2**25  # 128 MiB

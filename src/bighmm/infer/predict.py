@@ -13,7 +13,7 @@ from bighmm.infer import engine
 from bighmm.infer.dense import KEPT_ELEMENTS
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
-from bighmm.support import Blocked, Dense
+from bighmm.model.support import Blocked, Dense
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -27,8 +27,8 @@ from bighmm.infer import predict
 from bighmm.infer.dense import Move
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.numerics import SMALLEST_SUM
-from bighmm.kernels import at_once
-from bighmm.support import Dense
+from bighmm.model.support import Dense
+from bighmm.ops import at_once
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
-from bighmm.transitions import EVERY
+from bighmm.model.transitions import EVERY
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -16,7 +16,7 @@ from torch import Tensor
 from bighmm.infer.dense import KEPT_ELEMENTS, Move
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.parts import Part
-from bighmm.support import Blocked, Dense, some_states
+from bighmm.model.support import Blocked, Dense, some_states
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

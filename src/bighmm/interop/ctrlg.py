@@ -38,11 +38,11 @@ from bighmm.base.files import (
     write_json,
     write_tensors,
 )
-from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.interop.arrays import LIMIT, check_size
-from bighmm.support import Dense
-from bighmm.transitions import Table
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.support import Dense
+from bighmm.model.transitions import Table
 
 CONFIG, WEIGHTS, OLDER_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"
 SETTINGS = ("hidden_states", "vocab_size", "eos_token_id")

@@ -31,7 +31,6 @@ import torch
 from torch import Tensor
 
 from bighmm.data.batches import Batch, Batches, Labelled
-from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Counting, Counts, Sums
 from bighmm.infer.inputs import Carry, trusted
@@ -44,10 +43,11 @@ from bighmm.learn.objective import (
 )
 from bighmm.learn.schedule import Schedule
 from bighmm.learn.steps import Done, Steps, on_device, restore_tensors, saved_tensors
-from bighmm.params.scalar import Scalar
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.params.scalar import Scalar
+from bighmm.model.support import Dense, Support
+from bighmm.model.transitions import EVERY, Table
 from bighmm.recipe import TrainingSettings
-from bighmm.support import Dense, Support
-from bighmm.transitions import EVERY, Table
 
 
 class Fitted(NamedTuple):

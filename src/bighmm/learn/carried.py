@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import Carry
-from bighmm.kernels import Impl, use_triton
-from bighmm.support import Blocked
+from bighmm.model.support import Blocked
+from bighmm.ops import Impl, use_triton
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Carried:
             and use_triton(self.log_alpha, impl)
             and isinstance(hmm.support, Blocked)
         ):
-            from bighmm.kernels import carried_triton
+            from bighmm.ops import carried_triton
 
             blocks = hmm.support.partition.block_of.index_select(0, self.tokens)
             log_alpha = carried_triton.onto(

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from bighmm.data.corpus import Corpus
 from bighmm.distill.labels import open_labels
 from bighmm.lm import HMMLM
-from bighmm.params.embeddings import SharedEmbedding, SplitEmbedding
-from bighmm.params.networks import StateTransformer
-from bighmm.params.neural import Neural, NeuralOptions
+from bighmm.model.networks import load_pretrained
+from bighmm.model.networks.state_networks import StateTransformer
+from bighmm.model.params.embeddings import SharedEmbedding, SplitEmbedding
+from bighmm.model.params.neural import Neural, NeuralOptions
 from bighmm.recipe import InitialSettings, Recipe
-from bighmm.transformer import load_pretrained
 
 
 def options_for(recipe: Recipe) -> Any:

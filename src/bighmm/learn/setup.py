@@ -16,8 +16,8 @@ from bighmm.data.batches import Batches, labelled_batches, make_batches
 from bighmm.data.corpus import Corpus, prepare
 from bighmm.learn.initial import initialise, options_for
 from bighmm.lm import HMMLM
+from bighmm.model.support import Blocked, Dense, Free, Support
 from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
-from bighmm.support import Blocked, Dense, Free, Support
 
 Progress = Callable[[int, int], None]
 

@@ -17,11 +17,11 @@ from bighmm.base import randomness
 from bighmm.baselines.neural import NeuralLM
 from bighmm.data.batches import Batch, Batches
 from bighmm.infer import dense_triton
-from bighmm.kernels import use_triton
 from bighmm.learn.objective import Objective, State, Trainable, Window, make_objective
 from bighmm.learn.schedule import Schedule
+from bighmm.model.support import Blocked, Dense
+from bighmm.ops import use_triton
 from bighmm.recipe import TrainingSettings
-from bighmm.support import Blocked, Dense
 
 
 @dataclass(frozen=True)

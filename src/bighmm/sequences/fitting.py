@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bighmm import params
 from bighmm.data import brown
-from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Sums
 from bighmm.learn.baum_welch import improved
-from bighmm.params import Parameterisation
+from bighmm.model import params
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.params import Parameterisation
+from bighmm.model.support import Blocked, Dense, Free, Support
 from bighmm.sequences.rows import Rows
-from bighmm.support import Blocked, Dense, Free, Support
 
 if TYPE_CHECKING:
     from bighmm.sequences.estimator import SequenceHMM

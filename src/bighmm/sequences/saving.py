@@ -25,10 +25,10 @@ from bighmm.base.files import (
     write_json,
     write_tensors,
 )
-from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
-from bighmm.support import Blocked, Dense, Free, Support
-from bighmm.transitions import Factored, Table, Transitions
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.support import Blocked, Dense, Free, Support
+from bighmm.model.transitions import Factored, Table, Transitions
 
 if TYPE_CHECKING:
     from bighmm.sequences.estimator import SequenceHMM

@@ -1,7 +1,7 @@
 """A causal transformer that knows nothing of words, and pretrained ones read from their files."""
 
-from bighmm.transformer.backbone import Backbone, BackboneConfig
-from bighmm.transformer.pretrained import (
+from bighmm.model.networks.backbone import Backbone, BackboneConfig
+from bighmm.model.networks.pretrained import (
     Pretrained,
     load_hugging_face,
     load_own,

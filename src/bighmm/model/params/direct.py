@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bighmm.kernels.gather import take_square
-from bighmm.support import Blocked, Dense, Support
+from bighmm.model.support import Blocked, Dense, Support
+from bighmm.ops.gather import take_square
 
 
 def kept_transition(table: Tensor, kept: Tensor | None) -> Tensor:

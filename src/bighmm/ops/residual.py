@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bighmm.kernels import Impl, operand, product, use_triton
+from bighmm.ops import Impl, operand, product, use_triton
 
 EPSILON = 1e-5
 
@@ -48,7 +48,7 @@ def _plain(x: Tensor, network: Network) -> Tensor:
 class _Residuals(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, number: int, *flat: Tensor) -> tuple[Tensor, ...]:
-        from bighmm.kernels import residual_triton as kernels
+        from bighmm.ops import residual_triton as kernels
 
         networks = [Network(*flat[6 * i : 6 * i + 6]) for i in range(number)]
         x = operand(x)
@@ -70,7 +70,7 @@ class _Residuals(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from bighmm.kernels import residual_triton as kernels
+        from bighmm.ops import residual_triton as kernels
 
         x, w1, y, *kept = ctx.saved_tensors
         of_y = torch.empty_like(y)
@@ -98,7 +98,7 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        from bighmm.kernels import residual_triton as kernels
+        from bighmm.ops import residual_triton as kernels
 
         ctx.save_for_backward(x, weight)
         return kernels.row_products(x.contiguous(), weight.contiguous())
@@ -106,7 +106,7 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        from bighmm.kernels import residual_triton as kernels
+        from bighmm.ops import residual_triton as kernels
 
         x, weight = ctx.saved_tensors
         return grad.unsqueeze(1) * weight, kernels.weighted_sum(x, grad.contiguous())

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.kernels import Impl, at_once, operand, product, use_triton
-from bighmm.support import Blocked, Dense, Free, Support, some_states
+from bighmm.model.support import Blocked, Dense, Free, Support, some_states
+from bighmm.ops import Impl, at_once, operand, product, use_triton
 
 CHUNK_ELEMENTS = 2**22  # numbers alive at once: 16 MiB in float32, and more on a GPU
 
@@ -124,7 +124,7 @@ def _blocked(support: Blocked, emit: Tensor, words: Tensor, bias: Tensor) -> Ten
 class _BlockedTriton(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, support: Blocked, emit: Tensor, words: Tensor, bias: Tensor) -> Tensor:
-        from bighmm.kernels import blocked_emission_triton
+        from bighmm.ops import blocked_emission_triton
 
         ctx.partition = support.partition
         emit, words = operand(emit.contiguous()), operand(words.contiguous())
@@ -135,7 +135,7 @@ class _BlockedTriton(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        from bighmm.kernels import blocked_emission_triton
+        from bighmm.ops import blocked_emission_triton
 
         emit, words, table = ctx.saved_tensors
         return None, *blocked_emission_triton.backward(

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.base.files import check_hashes, model_folder, read_json
-from bighmm.transformer.backbone import Backbone, BackboneConfig, Style
+from bighmm.model.networks.backbone import Backbone, BackboneConfig, Style
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bighmm.kernels import Impl
-from bighmm.kernels.gather import take_rows
-from bighmm.params.networks import MLP, apply
-from bighmm.support import Blocked, Support
+from bighmm.model.networks.state_networks import MLP, apply
+from bighmm.model.support import Blocked, Support
+from bighmm.ops import Impl
+from bighmm.ops.gather import take_rows
 
 
 class SharedEmbedding(nn.Module):

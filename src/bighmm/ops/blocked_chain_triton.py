@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.kernels.chain_triton import CHUNK, Sweeps, Tiles, chunk_of
+from bighmm.ops.chain_triton import CHUNK, Sweeps, Tiles, chunk_of
 
 
 class Chain(NamedTuple):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bighmm.base.registry import Registry
 from bighmm.hmm import HMM
-from bighmm.support import Support
+from bighmm.model.support import Support
 
 Operands = Literal["float32", "bfloat16"]
 

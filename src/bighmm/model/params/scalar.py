@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bighmm.emissions import EmissionTable
 from bighmm.hmm import HMM
-from bighmm.params import Parameterisation, register
-from bighmm.params.direct import kept_cells, kept_transition
-from bighmm.params.emissions import normalise_cells
-from bighmm.support import Support
-from bighmm.transitions import Table
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.params import Parameterisation, register
+from bighmm.model.params.direct import kept_cells, kept_transition
+from bighmm.model.params.emissions import normalise_cells
+from bighmm.model.support import Support
+from bighmm.model.transitions import Table
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from bighmm.kernels import Impl
-from bighmm.kernels.residual import Network, residuals
-from bighmm.transformer import Backbone, BackboneConfig
+from bighmm.model.networks import Backbone, BackboneConfig
+from bighmm.ops import Impl
+from bighmm.ops.residual import Network, residuals
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bighmm.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.hmm import HMM
-from bighmm.kernels import Impl, rounded, use_triton
-from bighmm.kernels.residual import scores
-from bighmm.params import Parameterisation, embeddings, register
-from bighmm.params.direct import kept_cells, kept_transition
-from bighmm.params.emissions import factored_emission, normalise_cells
-from bighmm.params.networks import MLP, MLPShape, StateTransformer, apply
-from bighmm.support import Dense, Support
-from bighmm.transformer import BackboneConfig
-from bighmm.transitions import Factored, Table, Transitions
+from bighmm.model.emissions import Emissions, EmissionTable, FactoredEmission
+from bighmm.model.networks import BackboneConfig
+from bighmm.model.networks.state_networks import MLP, MLPShape, StateTransformer, apply
+from bighmm.model.params import Parameterisation, embeddings, register
+from bighmm.model.params.direct import kept_cells, kept_transition
+from bighmm.model.params.emissions import factored_emission, normalise_cells
+from bighmm.model.support import Dense, Support
+from bighmm.model.transitions import Factored, Table, Transitions
+from bighmm.ops import Impl, rounded, use_triton
+from bighmm.ops.residual import scores
 
 WIDEST = 512  # vectors that the kernels can multiply; wider ones are multiplied by the library
 

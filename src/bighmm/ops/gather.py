@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.kernels import Impl, use_triton
+from bighmm.ops import Impl, use_triton
 
 
 def take_rows(table: Tensor, chosen: Tensor, impl: Impl = "torch") -> Tensor:
@@ -38,7 +38,7 @@ class _TakeRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        from bighmm.kernels import gather_triton
+        from bighmm.ops import gather_triton
 
         (chosen,) = ctx.saved_tensors
         return gather_triton.spread(grad.contiguous(), chosen, ctx.size), None
@@ -47,7 +47,7 @@ class _TakeRows(torch.autograd.Function):
 class _TakeSquare(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
-        from bighmm.kernels import gather_triton
+        from bighmm.ops import gather_triton
 
         ctx.save_for_backward(chosen)
         ctx.size = len(table)
@@ -56,7 +56,7 @@ class _TakeSquare(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        from bighmm.kernels import gather_triton
+        from bighmm.ops import gather_triton
 
         (chosen,) = ctx.saved_tensors
         return gather_triton.spread_square(grad.contiguous(), chosen, ctx.size), None

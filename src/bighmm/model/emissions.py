@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bighmm.base.caching import kept
-from bighmm.kernels import Impl
-from bighmm.kernels.row_norm import row_norm
+from bighmm.ops import Impl
+from bighmm.ops.row_norm import row_norm
 
 
 class Emissions(Protocol):

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from bighmm.base.caching import kept
-from bighmm.kernels import Impl
-from bighmm.kernels.row_norm import row_norm
-from bighmm.support import Support, some_states
+from bighmm.model.support import Support, some_states
+from bighmm.ops import Impl
+from bighmm.ops.row_norm import row_norm
 
 EVERY = slice(None)
 

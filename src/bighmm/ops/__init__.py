@@ -89,7 +89,7 @@ class _Rounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         if x.dtype == torch.float32 and use_triton(x):
-            from bighmm.kernels import rounding_triton
+            from bighmm.ops import rounding_triton
 
             return rounding_triton.to_bfloat16_values(x)
         return x.bfloat16().to(x.dtype)

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from bighmm.support import Partition
+    from bighmm.model.support import Partition
 
 STATES = 64  # states per program
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.kernels import Impl, at_once, operand, use_triton
+from bighmm.ops import Impl, at_once, operand, use_triton
 
 CHUNK_ELEMENTS = 2**22  # logits alive at once: 16 MiB in float32, and more on a GPU
 
@@ -43,7 +43,7 @@ class _RowNorm(torch.autograd.Function):
     ) -> Tensor:
         wanted = any(ctx.needs_input_grad)
         if triton:
-            from bighmm.kernels import row_norm_triton
+            from bighmm.ops import row_norm_triton
 
             leaving, entering = operand(leaving), operand(entering)
             norm, mean = row_norm_triton.forward(leaving, entering, bias, wanted)
@@ -59,7 +59,7 @@ class _RowNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         leaving, entering, bias, norm, mean = ctx.saved_tensors
         if ctx.triton:
-            from bighmm.kernels import row_norm_triton
+            from bighmm.ops import row_norm_triton
 
             of_entering, of_bias = row_norm_triton.backward(
                 leaving, entering, bias, norm, grad.contiguous()

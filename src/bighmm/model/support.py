@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bighmm.base import randomness
 from bighmm.base.caching import outliving
-from bighmm.kernels import Impl, use_triton
+from bighmm.ops import Impl, use_triton
 
 
 class Support(Protocol):
@@ -363,7 +363,7 @@ def _draw_kept(groups: int, size: int, rate: float, key: Tensor, impl: Impl = "a
         raise ValueError(f"the rate of state dropout must be at least 0 and below 1, not {rate}")
     keep = max(1, round((1 - rate) * size))
     if use_triton(key, impl) and size <= 2048:
-        from bighmm.kernels import dropout_mask_triton
+        from bighmm.ops import dropout_mask_triton
 
         return dropout_mask_triton.draw(groups, size, keep, key)
     order = randomness.noise(key, groups * size).view(groups, size)
