@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 import tyro
 
-from bighmm.learn.objective import HMMObjective, Window
-from bighmm.learn.setup import new_model, open_data, training_batches
-from bighmm.lm import HMMLM
-from bighmm.models import find_device
-from bighmm.recipe import CorpusSettings, read_recipe
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import find_device
+from bighmm.train.objective import HMMObjective, Window
+from bighmm.train.recipe import CorpusSettings, read_recipe
+from bighmm.train.setup import new_model, open_data, training_batches
 from record import ROOT, save, surroundings
 
 

@@ -34,12 +34,12 @@ import tyro
 
 from bighmm.base.files import read_json
 from bighmm.cli.distill_lm import distill_lm_command
-from bighmm.distill.language_model import LanguageModel
 from bighmm.distill.sampling import SampleSettings, sample_batch
 from bighmm.guide.hugging_face import continuation_log_probs
 from bighmm.guide.texts import GuideSettings, write
-from bighmm.lm import HMMLM
-from bighmm.models import find_device, open_hmm
+from bighmm.interop.language_model import LanguageModel
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import find_device, open_hmm
 from record import save, settings_of, surroundings
 
 THEMES = {

@@ -23,9 +23,9 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from bighmm.constraints import Rule
-from bighmm.lm import HMMLM
-from bighmm.models import find_device, open_hmm
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import find_device, open_hmm
+from bighmm.lm.rules import Rule
 from record import save, surroundings
 
 ROOM = 20  # words, at most

@@ -28,11 +28,11 @@ from torch import Tensor
 from bighmm import HMM
 from bighmm.base.files import write_json
 from bighmm.data.corpus import prepare
-from bighmm.distill.hugging_face import find_model, load
 from bighmm.distill.kmeans import kmeans, nearest
 from bighmm.distill.labels import FORMAT, LABELS, MANIFEST
 from bighmm.distill.states import blocks_of
 from bighmm.distill.teachers import RandomTeacher
+from bighmm.interop.hugging_face import find_model, load
 from bighmm.model.support import Dense
 from record import save, settings_of, surroundings
 

@@ -19,11 +19,11 @@ import torch
 import tyro
 
 from bighmm.data.corpus import Corpus, prepare
-from bighmm.learn.phases import make_phases
-from bighmm.learn.schedule import make_schedule
-from bighmm.learn.setup import new_model, training_batches
-from bighmm.models import find_device
-from bighmm.recipe import InitialSettings, Recipe, read_recipe
+from bighmm.lm.opening import find_device
+from bighmm.train.phases import make_phases
+from bighmm.train.recipe import InitialSettings, Recipe, read_recipe
+from bighmm.train.schedule import make_schedule
+from bighmm.train.setup import new_model, training_batches
 from record import save, surroundings
 
 

@@ -9,13 +9,13 @@ import torch
 from bighmm import constraints as c
 from bighmm.cli.main import main
 from bighmm.data.corpus import prepare
-from bighmm.evaluate import deviation_from_one, evaluate
-from bighmm.learn.graph import GraphSteps
-from bighmm.learn.loop import Stopped, Training
-from bighmm.learn.setup import new_model
-from bighmm.lm import HMMLM
+from bighmm.lm.evaluation import deviation_from_one, evaluate
+from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params.neural import NeuralOptions
-from bighmm.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings, options_of
+from bighmm.train.graph import GraphSteps
+from bighmm.train.loop import Stopped, Training
+from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings, options_of
+from bighmm.train.setup import new_model
 from models import KINDS, random_hmm
 from watching import Watcher, losses
 

@@ -15,8 +15,8 @@ import torch
 
 from bighmm import HMMLM, SequenceHMM
 from bighmm.interop import from_ctrlg
-from bighmm.learn.run import saved_recipe, train_run
-from bighmm.models import open_model
+from bighmm.lm.opening import open_model
+from bighmm.train.run import saved_recipe, train_run
 from watching import losses
 
 ARCHIVE = Path(__file__).parent / "data" / "format-1.tar.xz"

@@ -11,7 +11,7 @@ import pytest
 
 from bighmm.cli.main import COMMANDS, main
 from bighmm.model import params
-from distill.tiny_lm import save_language_model
+from tiny_lm import save_language_model
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM, BestPath, Posterior
-    from bighmm.learn.baum_welch import baum_welch
-    from bighmm.lm import HMMLM
+    from bighmm.lm.hmmlm import HMMLM
     from bighmm.sequences import SequenceHMM
+    from bighmm.train.baum_welch import baum_welch
 
 __all__ = ["HMM", "HMMLM", "BestPath", "Posterior", "SequenceHMM", "baum_welch"]
 
@@ -17,14 +17,16 @@ _PLACES = {
     "HMM": "bighmm.hmm",
     "BestPath": "bighmm.hmm",
     "Posterior": "bighmm.hmm",
-    "HMMLM": "bighmm.lm",
-    "baum_welch": "bighmm.learn.baum_welch",
+    "HMMLM": "bighmm.lm.hmmlm",
+    "baum_welch": "bighmm.train.baum_welch",
     "SequenceHMM": "bighmm.sequences",
 }
 
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when asked for: torch takes seconds to load."""
+    if name == "constraints":  # the short name of the rules
+        return importlib.import_module("bighmm.lm.rules")
     if name not in _PLACES:
         raise AttributeError(f"module 'bighmm' has no attribute {name!r}")
     return getattr(importlib.import_module(_PLACES[name]), name)

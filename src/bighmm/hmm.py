@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.constraints import Rule
 from bighmm.infer import (
     best_fill,
     best_paths,
@@ -38,6 +37,7 @@ from bighmm.infer.best_paths import BestPaths
 from bighmm.infer.counts import Counts
 from bighmm.infer.infill import FillProbs
 from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
+from bighmm.infer.rules import Rule
 from bighmm.model.emissions import Emissions, EmissionTable
 from bighmm.model.support import Dense, Support
 from bighmm.model.transitions import Table, Transitions

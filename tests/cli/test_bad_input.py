@@ -320,5 +320,5 @@ def test_out_of_gpu_memory_says_what_to_reduce(refused, train, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 TiB.")
 
-    monkeypatch.setattr("bighmm.learn.run.new_model", full)
+    monkeypatch.setattr("bighmm.train.run.new_model", full)
     assert "reduce --states, --batch, --window or --width" in refused(*train, after=1)

@@ -18,7 +18,7 @@ import torch
 from bighmm.cli.main import COMMANDS
 from bighmm.data import brown
 from bighmm.data.corpus import prepare
-from bighmm.lm import HMMLM
+from bighmm.lm.hmmlm import HMMLM
 
 PREFIX = "w01 w07"
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bighmm.lm import HMMLM
+from bighmm.lm.hmmlm import HMMLM
 
 TEXT = "w01 ___ w09 ___0-2"
 

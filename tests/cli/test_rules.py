@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bighmm.cli.rules import RuleFlags
-from bighmm.lm import HMMLM
+from bighmm.lm.hmmlm import HMMLM
 
 RULE = ("--must", "w01 w07", "--must", "w03", "--not", "w09", "--ends", "w05", "--words", "6..9")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bighmm.data.corpus import prepare
-from bighmm.inspection import state_shares
-from bighmm.lm import HMMLM
+from bighmm.inspect import state_shares
+from bighmm.lm.hmmlm import HMMLM
 
 TEXT = "w01 w07 w49"
 

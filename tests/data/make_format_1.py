@@ -22,15 +22,16 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from bighmm import HMMLM, SequenceHMM
-from bighmm.cli.main import main
-from bighmm.interop import to_ctrlg
 from bighmm.learn.loop import Stopped
 from bighmm.learn.run import train_run
 from bighmm.models import open_model
 from bighmm.recipe import from_dict
 from distill.tiny_lm import save_language_model
 from test_text import bpe, sentencepiece_model
+
+from bighmm import HMMLM, SequenceHMM
+from bighmm.cli.main import main
+from bighmm.interop import to_ctrlg
 
 SMALL = {"batch": 8, "window": 8, "epochs": 1.0, "device": "cpu", "checks_per_epoch": 2.0}
 

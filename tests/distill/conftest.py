@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiny_lm import save_language_model
 
 from bighmm.data.corpus import prepare
 from bighmm.distill.teachers import Pieces
+from tiny_lm import save_language_model
 
 TEXT = (
     'The cat sat on the "mat", and the dog (a big one) slept.\n'

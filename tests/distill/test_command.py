@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from bighmm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.cli import distill
 from bighmm.distill.labels import open_labels
-from bighmm.learn.setup import brown_clusters
-from bighmm.lm import HMMLM
+from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
+from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params import find
 from bighmm.model.support import Blocked
+from bighmm.train.setup import brown_clusters
 
 FEW = ("--cluster-tokens", 800, "--label-tokens", 1000, "--device", "cpu")
 

@@ -8,10 +8,10 @@ import torch
 
 from bighmm.cli import distill_lm
 from bighmm.data.corpus import open_corpus
+from bighmm.distill import from_language_model
 from bighmm.distill.labels import open_labels
 from bighmm.distill.sampling import read_samples
-from bighmm.learn import from_language_model
-from bighmm.lm import HMMLM
+from bighmm.lm.hmmlm import HMMLM
 
 transformers = pytest.importorskip("transformers")
 SAMPLE = ("--tokens", 3000, "--length", 12, "--at-once", 40)

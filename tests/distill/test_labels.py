@@ -12,8 +12,8 @@ from bighmm.distill.kmeans import nearest
 from bighmm.distill.labels import open_labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import RandomTeacher, Reading
-from bighmm.learn.setup import brown_clusters
 from bighmm.model.support import Blocked, Dense
+from bighmm.train.setup import brown_clusters
 
 SMALL = LabelSettings(cluster_tokens=900, label_tokens=2000, reading=Reading(32, 16), iterations=10)
 

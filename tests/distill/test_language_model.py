@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 import torch
-from tiny_lm import COLUMNS, MARKS, SIZE, save_language_model
 
-from bighmm.distill.language_model import LanguageModel, prompts_of
+from bighmm.interop.language_model import LanguageModel, prompts_of
+from tiny_lm import COLUMNS, MARKS, SIZE, save_language_model
 
 transformers = pytest.importorskip("transformers")
 CPU = torch.device("cpu")

@@ -5,11 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from tiny_lm import MARKS, SIZE
 
 from bighmm.data.corpus import open_corpus
 from bighmm.distill import sampling
-from bighmm.distill.language_model import LanguageModel
 from bighmm.distill.sampling import (
     SampleSettings,
     corpus_of,
@@ -18,6 +16,8 @@ from bighmm.distill.sampling import (
     sample_batch,
     sample_texts,
 )
+from bighmm.interop.language_model import LanguageModel
+from tiny_lm import MARKS, SIZE
 
 pytest.importorskip("transformers")
 SETTINGS = SampleSettings(tokens=500, length=12, at_once=8, prompts=("the cat", "a", "big red dog"))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from bighmm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.distill.kmeans import kmeans
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.sampling import SampleSettings, sample_batch
 from bighmm.distill.teachers import RandomTeacher, open_teacher
+from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.model.support import Blocked
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -54,7 +54,7 @@ def test_teachers(corpus, tmp_path):
 
 def test_sampled_texts(tiny_lm):
     """The same from the same seed, and as likely as they are on a CPU."""
-    from bighmm.distill.language_model import LanguageModel
+    from bighmm.interop.language_model import LanguageModel
 
     settings = SampleSettings(length=12)
     means = []

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from bighmm.baselines.neural import LSTMLM, LSTMOptions
-from bighmm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.data.tokenizers import Words
 from bighmm.distill.teachers import RandomTeacher, Reading, open_teacher, read
+from bighmm.lm.baselines.neural import LSTMLM, LSTMOptions
+from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
 
 WORDS = Words.build(["one two three four five six"])
 CPU = torch.device("cpu")

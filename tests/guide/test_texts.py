@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from bighmm.data.tokenizers import Words
-from bighmm.lm import HMMLM
+from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params import find
 from bighmm.model.support import Dense
-from distill.tiny_lm import WORDS, save_language_model
+from tiny_lm import WORDS, save_language_model
 
 pytest.importorskip("transformers")
 from bighmm.cli.main import main
-from bighmm.distill.language_model import LanguageModel
 from bighmm.guide.texts import GuideSettings, write
+from bighmm.interop.language_model import LanguageModel
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from bighmm import constraints as c
 from bighmm.hmm import HMM
 from bighmm.infer import constrained, product
 from bighmm.infer.reference import log_prob_loop
-from constraints.test_automaton import ruled
+from infer.rules.test_automaton import ruled
 from infer.test_sampling import all_sequences, assert_drawn_from
 from models import KINDS, cut_work, random_hmm
 

@@ -9,7 +9,7 @@ import torch
 
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.interop import harness
-from bighmm.lm import HMMLM
+from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params.scalar import ScalarOptions
 from bighmm.model.support import Blocked, Dense
 from models import KINDS, random_hmm

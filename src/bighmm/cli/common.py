@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from bighmm.learn.run import saved_recipe
-from bighmm.models import RECIPE
+from bighmm.lm.opening import RECIPE
+from bighmm.train.run import saved_recipe
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from bighmm.cli.common import AsJson, out, parse, print_json
 from bighmm.cli.progress import clustering_progress
 from bighmm.data import brown
 from bighmm.data.corpus import SPLITS, describe
-from bighmm.learn.setup import brown_clusters, open_data
-from bighmm.recipe import CorpusSettings
+from bighmm.train.recipe import CorpusSettings
+from bighmm.train.setup import brown_clusters, open_data
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from bighmm.data.corpus import Corpus
 from bighmm.distill.labels import Labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import Reading, open_teacher
-from bighmm.learn.setup import make_support, open_data
+from bighmm.lm.opening import find_device, open_hmm
 from bighmm.model.support import Support
-from bighmm.models import find_device, open_hmm
-from bighmm.recipe import CorpusSettings, ModelSettings, Recipe
+from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe
+from bighmm.train.setup import make_support, open_data
 
 TEACHER = "random, a network's folder, a Hugging Face model's folder or name, or a .gguf file."
 

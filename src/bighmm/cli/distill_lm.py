@@ -17,11 +17,11 @@ from bighmm.base.files import write_json
 from bighmm.cli.common import AsJson, out, print_json
 from bighmm.cli.progress import stages_progress
 from bighmm.cli.train import flag_value, parse_recipe, train_in_terminal
+from bighmm.distill.from_language_model import Distillation, Labelling
 from bighmm.distill.sampling import SampleSettings
-from bighmm.learn.from_language_model import Distillation, Labelling
+from bighmm.lm.opening import RECIPE, find_device
 from bighmm.model.params import find
-from bighmm.models import RECIPE, find_device
-from bighmm.recipe import (
+from bighmm.train.recipe import (
     CorpusSettings,
     InitialSettings,
     ModelSettings,

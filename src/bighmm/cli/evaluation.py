@@ -18,8 +18,8 @@ from bighmm.cli.common import (
     trained_on,
 )
 from bighmm.data.corpus import prepare
-from bighmm.evaluate import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
-from bighmm.models import find_device, find_model, open_model
+from bighmm.lm.evaluation import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
+from bighmm.lm.opening import find_device, find_model, open_model
 
 
 @dataclass(frozen=True)

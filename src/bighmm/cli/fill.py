@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import tyro
 from torch import Tensor
 
-from bighmm import gaps
 from bighmm.cli.common import (
     AsJson,
     ModelPath,
@@ -19,8 +18,9 @@ from bighmm.cli.common import (
     print_json,
     some_text,
 )
-from bighmm.lm import HMMLM
-from bighmm.models import generator_for, open_hmm
+from bighmm.lm import gaps
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import generator_for, open_hmm
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tyro
 
 from bighmm.cli.common import AsJson, ModelPath, parse, print_json
 from bighmm.cli.rules import NO_RULE, RuleFlags
-from bighmm.models import find_device, open_hmm
+from bighmm.lm.opening import find_device, open_hmm
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def guide_command(argv: list[str]) -> None:
         raise ValueError(
             f'guiding a language model needs the package {error.name}: install "bighmm[teachers]"'
         ) from None
-    from bighmm.distill.language_model import LanguageModel
+    from bighmm.interop.language_model import LanguageModel
 
     settings = GuideSettings(
         length=arguments.length,

@@ -21,8 +21,8 @@ from rich.progress import (
 from rich.text import Text
 
 from bighmm.cli.common import err
-from bighmm.evaluate import Evaluation
-from bighmm.learn.loop import StepReport
+from bighmm.lm.evaluation import Evaluation
+from bighmm.train.loop import StepReport
 
 SECONDS_BETWEEN_LINES = 15.0
 SMOOTHING = 0.98  # of the running loss

@@ -12,7 +12,6 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from bighmm.baselines import Baseline
 from bighmm.cli.common import (
     AsJson,
     ModelPath,
@@ -23,11 +22,12 @@ from bighmm.cli.common import (
     some_text,
 )
 from bighmm.cli.rules import NO_RULE, RuleFlags
-from bighmm.constraints.rules import why_impossible
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import padded
-from bighmm.lm import HMMLM
-from bighmm.models import generator_for, open_hmm, open_model, sample_texts
+from bighmm.infer.rules.rules import why_impossible
+from bighmm.lm.baselines import Baseline
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import generator_for, open_hmm, open_model, sample_texts
 
 LINES_AT_ONCE = 512
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from bighmm.constraints import Rule
-from bighmm.constraints.rules import LONGEST
-from bighmm.lm import HMMLM
+from bighmm.infer.rules.rules import LONGEST
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.rules import Rule
 
 ROOM = 40  # words, where nothing says how many there may be
 

@@ -21,8 +21,8 @@ from bighmm.cli.common import (
     trained_on,
 )
 from bighmm.data.corpus import prepare
-from bighmm.inspection import plot_posterior, posterior_table, state_shares, state_table
-from bighmm.models import find_model, open_hmm
+from bighmm.inspect import plot_posterior, posterior_table, state_shares, state_table
+from bighmm.lm.opening import find_model, open_hmm
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,9 @@ from rich.table import Table
 
 from bighmm.cli.common import err, out, parse, print_json
 from bighmm.cli.progress import TrainingDisplay, clustering_progress
-from bighmm.learn.loop import Observer, Stopped
-from bighmm.learn.run import Watch, saved_recipe, train_run
-from bighmm.learn.tensorboard import with_tensorboard
-from bighmm.models import RECIPE
-from bighmm.recipe import (
+from bighmm.lm.opening import RECIPE
+from bighmm.train.loop import Observer, Stopped
+from bighmm.train.recipe import (
     CorpusSettings,
     InitialSettings,
     ModelSettings,
@@ -29,6 +27,8 @@ from bighmm.recipe import (
     options_of,
     read_recipe,
 )
+from bighmm.train.run import Watch, saved_recipe, train_run
+from bighmm.train.tensorboard import with_tensorboard
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from torch import Tensor
 from bighmm.base import randomness
 from bighmm.base.files import read_json, write_json, write_whole
 from bighmm.data.corpus import Corpus, write_corpus
-from bighmm.distill.language_model import LanguageModel, left_padded, prompts_of
+from bighmm.interop.language_model import LanguageModel, left_padded, prompts_of
 
 REQUEST = "request.json"
 HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # share of the texts for each of valid and test, and at most

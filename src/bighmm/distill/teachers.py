@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm import baselines
 from bighmm.base.files import hashes, model_folder, read_json
-from bighmm.baselines.neural import NeuralLM
-from bighmm.baselines.transformer import Transformer
 from bighmm.data.tokenizers import Tokenizer
+from bighmm.lm import baselines
+from bighmm.lm.baselines.neural import NeuralLM
+from bighmm.lm.baselines.transformer import Transformer
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ def open_teacher(
         config = read_json(folder / "config.json")
         if isinstance(config, dict) and "format" in config and "model_type" not in config:
             return NetworkTeacher(folder, layer=layer, fresh=fresh, seed=seed, device=device)
-    from bighmm.distill.hugging_face import HuggingFaceTeacher, find_model
+    from bighmm.interop.hugging_face import HuggingFaceTeacher, find_model
 
     return HuggingFaceTeacher(find_model(name), layer=layer, fresh=fresh, seed=seed, device=device)
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from bighmm.constraints import Rule
-from bighmm.distill.language_model import left_padded
 from bighmm.guide.weights import Guide
 from bighmm.infer.constrained import groups, to_satisfy
 from bighmm.infer.inputs import padded
+from bighmm.interop.language_model import left_padded
+from bighmm.lm.rules import Rule
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

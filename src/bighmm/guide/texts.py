@@ -10,12 +10,12 @@ from operator import or_
 import torch
 
 from bighmm import constraints as c
-from bighmm.constraints import Rule, seams
-from bighmm.constraints.words import spellings
-from bighmm.distill.language_model import LanguageModel, prompts_of
 from bighmm.distill.sampling import check_sharpness
 from bighmm.guide import hugging_face
-from bighmm.lm import HMMLM
+from bighmm.interop.language_model import LanguageModel, prompts_of
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.rules import Rule, seams
+from bighmm.lm.rules.words import spellings
 
 
 @dataclass(frozen=True)

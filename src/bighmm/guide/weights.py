@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bighmm.constraints import Rule
-from bighmm.constraints.automaton import side_by_side
 from bighmm.infer.constrained import impossible, to_satisfy
 from bighmm.infer.inputs import Carry, Sequences, padded
 from bighmm.infer.predict import predict_states, token_log_probs
 from bighmm.infer.product import Outlook
+from bighmm.infer.rules.automaton import side_by_side
+from bighmm.lm.rules import Rule
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.constraints import Rule, until
-from bighmm.constraints.automaton import Automaton, side_by_side
-from bighmm.constraints.rules import why_impossible
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
 from bighmm.infer.numerics import finite_or_zero
 from bighmm.infer.predict import predict_states
 from bighmm.infer.product import Outlook, live_states
+from bighmm.infer.rules import Rule, until
+from bighmm.infer.rules.automaton import Automaton, side_by_side
+from bighmm.infer.rules.rules import why_impossible
 from bighmm.infer.sampling import collect, draw, draw_token, log_moves
 from bighmm.ops import at_once
 

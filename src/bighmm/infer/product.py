@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.constraints.automaton import Automaton, Bools, Ints, number_rows
 from bighmm.infer import predict
 from bighmm.infer.dense import Move
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.numerics import SMALLEST_SUM
+from bighmm.infer.rules.automaton import Automaton, Bools, Ints, number_rows
 from bighmm.model.support import Dense
 from bighmm.ops import at_once
 

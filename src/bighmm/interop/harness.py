@@ -20,7 +20,7 @@ import torch
 
 from bighmm.hmm import HMM
 from bighmm.infer.inputs import padded, read, trusted
-from bighmm.lm import HMMLM
+from bighmm.lm.hmmlm import HMMLM
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # what tasks call the longest answer
 

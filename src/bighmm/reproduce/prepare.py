@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from bighmm.recipe import read_recipe
 from bighmm.reproduce.rows import Paper, Prepare
+from bighmm.train.recipe import read_recipe
 
 FINISHED = ("manifest.json", "result.json")  # what labels and runs have when they are complete
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bighmm.base.files import read_json
-from bighmm.recipe import InitialSettings
+from bighmm.train.recipe import InitialSettings
 
 PATHS = (
     ("corpus", "data"),

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bighmm import baselines
 from bighmm.base.files import read_json, write_json
-from bighmm.recipe import differences, from_dict, read_recipe
+from bighmm.lm import baselines
 from bighmm.reproduce.prepare import named_in, needs, unprepared
 from bighmm.reproduce.record import record_of
 from bighmm.reproduce.results import result_files, run_name
 from bighmm.reproduce.rows import Paper, Prepare, Row, Table
+from bighmm.train.recipe import differences, from_dict, read_recipe
 
 BIGHMM = (sys.executable, "-c", "from bighmm.cli.main import main; main()")
 

@@ -13,12 +13,12 @@ import torch
 from bighmm.data import brown
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Sums
-from bighmm.learn.baum_welch import improved
 from bighmm.model import params
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.params import Parameterisation
 from bighmm.model.support import Blocked, Dense, Free, Support
 from bighmm.sequences.rows import Rows
+from bighmm.train.baum_welch import improved
 
 if TYPE_CHECKING:
     from bighmm.sequences.estimator import SequenceHMM

@@ -1,0 +1,181 @@
+"""ARPA files: the usual text form of n-gram models with backoff weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from bighmm.lm.baselines.kneser_ney import KneserNey, Level, find_keys
+
+START, END = b"<s>", b"</s>"
+ARPA_ZERO = -99.0  # how the logarithm of zero is written
+
+
+def write_arpa(model: KneserNey, path: str | Path, words: Sequence[str]) -> None:
+    """Write the model as an ARPA file. words: how the ids are spelt; the end mark is </s>."""
+    names = [*_arpa_names(words, model.vocabulary_size, model.end), START]
+    with Path(path).open("wb") as file:
+        file.write(b"\\data\\\n")
+        for n, level in enumerate(model.levels, 1):
+            file.write(b"ngram %d=%d\n" % (n, len(level.keys)))
+        texts = names  # of the n-grams of one order
+        for n, level in enumerate(model.levels, 1):
+            if n > 1:
+                texts = _spelt(model, level, texts, names)
+            file.write(b"\n\\%d-grams:\n" % n)
+            file.writelines(_arpa_lines(level, texts, last=n == model.order))
+        file.write(b"\n\\end\\\n")
+
+
+def _spelt(
+    model: KneserNey, level: Level, contexts: list[bytes], names: list[bytes]
+) -> list[bytes]:
+    """The n-grams of a level as text, from those of the level below and the words."""
+    before, last = np.divmod(level.keys, model.vocabulary_size + 1)
+    pairs = zip(before.tolist(), last.tolist(), strict=True)
+    return [contexts[c] + b" " + names[w] for c, w in pairs]
+
+
+def read_arpa(path: str | Path, words: Sequence[str], end: int | None = None) -> KneserNey:
+    """A backoff model from an ARPA file, however it was smoothed.
+
+    words: how the ids are spelt. The file must have exactly these words; beside them it may have
+    <s>, and an <unk> that is not among them is left out.
+    end: the id that </s> in the file stands for.
+
+    Raises ValueError where the file is not of that kind.
+    """
+    names = _arpa_names(words, len(words), end)
+    try:
+        with Path(path).open("rb") as file:
+            levels = _ArpaReader(Path(path), file, names).levels()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    return KneserNey(len(words), end, levels)
+
+
+def _arpa_names(words: Sequence[str], vocabulary_size: int, end: int | None) -> list[bytes]:
+    """The words as ARPA files have them; ValueError if they cannot be written there."""
+    if len(words) != vocabulary_size:
+        raise ValueError(f"there are {len(words)} words for a vocabulary of {vocabulary_size}")
+    names = [word.encode() for word in words]
+    if end is not None:
+        names[end] = END
+    taken = {START}
+    for name in names:
+        if name.split() != [name]:
+            raise ValueError(f"the word {name.decode()!r} is empty or has a space in it")
+        if name in taken:
+            raise ValueError(f"the word {name.decode()} is there twice or is the start symbol")
+        taken.add(name)
+    return names
+
+
+def _arpa_lines(level: Level, texts: list[bytes], *, last: bool) -> Iterator[bytes]:
+    probs = _to_log10(level.log_probs).tolist()
+    if last:
+        yield from (b"%.8f\t%b\n" % line for line in zip(probs, texts, strict=True))
+    else:
+        backoffs = _to_log10(level.log_backoffs).tolist()
+        yield from (b"%.8f\t%b\t%.8f\n" % line for line in zip(probs, texts, backoffs, strict=True))
+
+
+def _to_log10(natural: np.ndarray) -> np.ndarray:
+    return np.maximum(natural / math.log(10), ARPA_ZERO)
+
+
+def _from_log10(values: np.ndarray) -> np.ndarray:
+    return np.where(values <= ARPA_ZERO, -math.inf, values * math.log(10))
+
+
+class _ArpaReader:
+    """Reads an ARPA file from its beginning, and says on which line something is wrong."""
+
+    def __init__(self, path: Path, file: BinaryIO, names: list[bytes]) -> None:
+        self._path, self._file, self._names = path, file, names
+        self._at = 0  # the number of the present line
+        self._ids = {name: id for id, name in enumerate([*names, START])}
+        self._ids.setdefault(b"<unk>", -1)
+
+    def levels(self) -> list[Level]:
+        while self._line() != b"\\data\\":
+            pass
+        sizes: list[int] = []
+        while (line := self._line()).startswith(b"ngram "):
+            order, _, count = line[6:].partition(b"=")
+            if order.strip() != b"%d" % (len(sizes) + 1) or not count.strip().isdigit():
+                raise self._wrong("it does not say how many n-grams of the next order there are")
+            sizes.append(int(count))
+        if not sizes:
+            raise self._wrong("it has no n-grams")
+        levels: list[Level] = []
+        for n, size in enumerate(sizes, 1):
+            if line != b"\\%d-grams:" % n:
+                raise self._wrong(f"the {n}-grams should begin here")
+            levels.append(self._level(levels, *self._section(n, size)))
+            line = self._line()
+        if line != b"\\end\\":
+            raise self._wrong("the n-grams should end here")
+        return levels
+
+    def _section(self, n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """The ids (size, n) of the n-grams of order n, and their two logarithms (size, 2)."""
+        ids: list[int] = []
+        values: list[bytes] = []
+        for _ in range(size):
+            fields = self._line().split()
+            if len(fields) not in (n + 1, n + 2):
+                raise self._wrong(f"it is no {n}-gram with one or two numbers")
+            try:
+                n_gram = [self._ids[name] for name in fields[1 : n + 1]]
+            except KeyError as error:
+                name = error.args[0].decode(errors="replace")
+                raise self._wrong(f"the word {name} is not in the vocabulary") from None
+            if -1 not in n_gram:
+                ids += n_gram
+                values += fields[0], fields[n + 1] if len(fields) == n + 2 else b"0"
+        try:
+            numbers = np.array(values, dtype=bytes).astype(np.float64)
+        except ValueError as error:
+            raise self._wrong(f"above it is what should be a number ({error})") from None
+        if np.isnan(numbers).any():
+            raise self._wrong("above it is what should be a number and is not")
+        return np.array(ids, dtype=np.int64).reshape(-1, n), numbers.reshape(-1, 2)
+
+    def _level(self, lower: list[Level], ids: np.ndarray, values: np.ndarray) -> Level:
+        base = len(self._names) + 1
+        numbers = ids[:, 0]
+        for n in range(1, ids.shape[1]):
+            if (numbers < 0).any():
+                raise self._wrong(f"above it is a {n + 1}-gram without the {n}-gram it begins with")
+            numbers = numbers * base + ids[:, n]
+            if n < len(lower):
+                numbers = find_keys(lower[n].keys, numbers)
+        order = np.argsort(numbers, kind="stable")
+        keys, (probs, backoffs) = numbers[order], _from_log10(values[order]).T
+        if (keys[1:] == keys[:-1]).any():
+            raise self._wrong("above it is an n-gram twice")
+        if not lower:
+            missing = np.setdiff1d(np.arange(base - 1), keys)
+            if len(missing):
+                name = self._names[missing[0]].decode()
+                raise self._wrong(f"the word {name} is not among the 1-grams above")
+            if len(keys) < base:  # no <s>
+                keys, probs = np.arange(base), np.append(probs, -math.inf)
+                backoffs = np.append(backoffs, 0.0)
+        return Level(keys, np.ascontiguousarray(probs), np.ascontiguousarray(backoffs))
+
+    def _line(self) -> bytes:
+        """The next line that is not empty."""
+        for line in self._file:
+            self._at += 1
+            if line := line.strip():
+                return line
+        raise self._wrong("the file is cut short, or is no ARPA file")
+
+    def _wrong(self, what: str) -> ValueError:
+        return ValueError(f"{self._path} is not a usable ARPA file: line {self._at}: {what}")

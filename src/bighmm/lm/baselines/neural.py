@@ -1,0 +1,355 @@
+"""Neural baselines of Chiu & Rush 2020: a feed-forward n-gram model and an LSTM, weight-tied.
+
+Both predict a word from the one before it and a state: the words before that, or the LSTM's
+vectors. The word before the first is the end mark. They are trained on streams whose state is
+carried over end marks, and by default evaluated so too ("carry"); "reset" starts every sentence
+anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bighmm.base import randomness
+from bighmm.base.files import check_hashes, hashes, read_json, write_json, write_tensors
+from bighmm.data.tokenizers import Tokenizer, load_tokenizer
+from bighmm.infer.sampling import check_request, draw_token
+from bighmm.lm.baselines import find, register
+from bighmm.lm.evaluation import Convention, Evaluation, stream_of, sum_over_sentences
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+ROWS_AT_ONCE, WINDOW = 64, 256
+LOGITS_AT_ONCE = 2**28  # of the parts of a stream
+
+State = dict[str, Tensor]  # every tensor has the rows of the batch first
+
+
+class Network(nn.Module):
+    """Word embeddings that are the output weights too, and something between."""
+
+    memory: int | None = None  # how many words a prediction depends on; None: on all before
+
+    def __init__(
+        self, vocabulary_size: int, width: int, dropout: float, init_scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.words = nn.Parameter(torch.empty(vocabulary_size, width))
+        most = init_scale / math.sqrt(width)
+        nn.init.uniform_(self.words, -most, most)
+        self.dropout = dropout
+
+    def begin(self, rows: int, end: int) -> State:
+        """The state before a text."""
+        raise NotImplementedError
+
+    def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
+        """(B, T, H) from the words before each position (B, T), and the state after them."""
+        raise NotImplementedError
+
+    def forward(
+        self, previous: Tensor, state: State, key: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Logits (B, T, V) of the words after `previous`, and the state after them.
+
+        With a key there is dropout, which is a function of it.
+        """
+        hidden, state = self.hidden(previous, state, key)
+        return functional.linear(self.drop(hidden, key, 0), self.words), state
+
+    def embed(self, tokens: Tensor, key: Tensor | None) -> Tensor:
+        return self.drop(functional.embedding(tokens, self.words), key, 1)
+
+    def drop(self, x: Tensor, key: Tensor | None, place: int) -> Tensor:
+        """Zero a share of x and enlarge the rest; each place in the network has its own mask."""
+        if key is None or self.dropout == 0:
+            return x
+        noise = randomness.noise(randomness.scrambled(key + place), x.numel()).view(x.shape)
+        kept = noise >= round((self.dropout - 0.5) * 2**63) * 2  # noise is from -2^63 to 2^63
+        return torch.where(kept, x / (1 - self.dropout), 0.0)
+
+
+@dataclass(frozen=True)
+class FeedForwardOptions:
+    """Hidden layers over the embeddings of the words before (Chiu & Rush 2020, A.2)."""
+
+    width: int = 256
+    """Of embeddings and of every layer."""
+    order: int = 5
+    """A word and those before it that it is predicted from."""
+    layers: int = 2
+    """The paper prints one and says two; its parameter counts fit two."""
+    dropout: float = 0.3
+    """Of embeddings and of the last layer."""
+
+
+class FeedForward(Network):
+    memory: int
+
+    def __init__(self, options: FeedForwardOptions, vocabulary_size: int) -> None:
+        super().__init__(vocabulary_size, options.width, options.dropout)
+        self.memory = options.order - 1
+        widths = [self.memory * options.width] + [options.width] * options.layers
+        self.layers = nn.ModuleList(
+            nn.Linear(before, after) for before, after in itertools.pairwise(widths)
+        )
+
+    def begin(self, rows: int, end: int) -> State:
+        return {"tokens": torch.full((rows, self.memory - 1), end, device=self.words.device)}
+
+    def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
+        tokens = torch.cat([state["tokens"], previous], dim=1)
+        hidden = self.embed(tokens, key).unfold(1, self.memory, 1).flatten(2)  # (B, T, H · words)
+        for layer in self.layers:
+            hidden = layer(hidden).relu()
+        return hidden, {"tokens": tokens[:, tokens.shape[1] - self.memory + 1 :]}
+
+
+@dataclass(frozen=True)
+class LSTMOptions:
+    """Long short-term memory (Chiu & Rush 2020, A.2)."""
+
+    width: int = 256
+    """Of embeddings and of every layer."""
+    layers: int = 2
+    dropout: float = 0.3
+    """Of embeddings, between layers and of the last layer."""
+    init_scale: float = 1.0
+    """Initial embeddings are uniform between this over the root of the width and minus that."""
+
+
+class LSTM(Network):
+    def __init__(self, options: LSTMOptions, vocabulary_size: int) -> None:
+        super().__init__(vocabulary_size, options.width, options.dropout, options.init_scale)
+        self.layers = nn.ModuleList(
+            nn.LSTM(options.width, options.width, batch_first=True) for _ in range(options.layers)
+        )
+
+    def begin(self, rows: int, end: int) -> State:
+        zeros = self.words.new_zeros(rows, len(self.layers), self.words.shape[1])
+        return {"output": zeros, "cell": zeros}
+
+    def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
+        x = self.embed(previous, key)
+        outputs, cells = [], []
+        for i, layer in enumerate(self.layers):
+            before = tuple(state[n][:, i].unsqueeze(0).contiguous() for n in ("output", "cell"))
+            x, (output, cell) = layer(x if i == 0 else self.drop(x, key, 1 + i), before)
+            outputs.append(output.squeeze(0))
+            cells.append(cell.squeeze(0))
+        return x, {"output": torch.stack(outputs, 1), "cell": torch.stack(cells, 1)}
+
+
+class NeuralLM:
+    """A network with its vocabulary; trained in steps (see `learn.objective`)."""
+
+    family: str
+    convention: Convention = "carry"
+    network: Callable[[Any, int], Network]
+
+    def __init__(self, options: Any, tokenizer: Tokenizer, seed: int | None = None) -> None:
+        _check(options)
+        with torch.random.fork_rng():
+            if seed is not None:
+                torch.manual_seed(seed)
+            self.params = type(self).network(options, tokenizer.size)
+        self.options, self.tokenizer = options, tokenizer
+
+    @property
+    def end(self) -> int:
+        return self.tokenizer.end if self.tokenizer.end is not None else 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.params.words.device
+
+    @property
+    def size(self) -> int:
+        return sum(p.numel() for p in self.params.parameters())
+
+    def to(self, device: torch.device | str, operands: str = "auto") -> NeuralLM:
+        self.params.to(device)
+        return self
+
+    def forget(self) -> None:
+        """Nothing is kept that would have to be made again."""
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: Any) -> str:
+        return self.tokenizer.decode([int(i) for i in ids])
+
+    def predictor(self) -> NeuralPredictor:
+        return NeuralPredictor(self.params, self.end, self.tokenizer.end)
+
+    def perplexity(
+        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "carry"
+    ) -> Evaluation:
+        """Every token counts."""
+        vocabulary = self.tokenizer.fingerprint()
+        tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
+        if len(tokens) == 0:
+            raise ValueError("perplexity needs at least one token")
+        predictor = self.predictor()
+        if convention == "carry":
+            stream = torch.from_numpy(np.asarray(tokens).astype(np.int64))
+            log_prob = float(predictor.log_prob_of_stream(stream))
+        else:
+            log_prob = sum_over_sentences(predictor, np.asarray(tokens), documents, ROWS_AT_ONCE)
+        perplexity = math.exp(min(-log_prob / len(tokens), 700))
+        return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, name)
+
+    def save_pretrained(self, save_directory: Path) -> None:
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save(folder)
+        weights = {name: t.detach().cpu() for name, t in self.params.state_dict().items()}
+        write_tensors(folder / WEIGHTS, weights)
+        config = {
+            "format": 1,
+            "family": self.family,
+            "options": dataclasses.asdict(self.options),
+            "vocabulary": self.tokenizer.fingerprint(),
+            "files": {WEIGHTS: hashes(folder)[WEIGHTS]},
+        }
+        write_json(folder / CONFIG, config)
+
+    @classmethod
+    def load(cls, folder: Path) -> NeuralLM:
+        """Raises ValueError with one sentence if a file is missing or damaged."""
+        config = read_json(folder / CONFIG)
+        check_hashes(folder, config["files"])
+        tokenizer = load_tokenizer(folder)
+        if config["vocabulary"] != tokenizer.fingerprint():
+            raise ValueError(f"the vocabulary in {folder} is not the one its model was made with")
+        lm = cls(find(cls.family).options(**config["options"]), tokenizer)
+        try:
+            lm.params.load_state_dict(load_file(folder / WEIGHTS))
+        except (SafetensorError, RuntimeError) as error:
+            raise ValueError(f"{folder / WEIGHTS} is damaged: {error}") from None
+        return lm
+
+
+@register("feed-forward", FeedForwardOptions)
+class FeedForwardLM(NeuralLM):
+    family, network = "feed-forward", FeedForward
+
+
+@register("lstm", LSTMOptions)
+class LSTMLM(NeuralLM):
+    family, network = "lstm", LSTM
+
+
+class NeuralPredictor:
+    """What is asked of a language model, in windows that fit in memory."""
+
+    def __init__(self, network: Network, first: int, end: int | None) -> None:
+        self.network, self.first, self.end = network, first, end
+
+    @torch.no_grad()
+    def log_prob(
+        self, tokens: Tensor, lengths: Tensor | None = None, after: Tensor | int = 0
+    ) -> Tensor:
+        """Of the tokens of each row that follow its first `after` ones (B, 1), given these."""
+        ids, lengths = self._read(tokens, lengths)
+        found = torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
+        for begin, log_probs, _ in self._windows(ids):
+            words = ids[:, begin : begin + log_probs.shape[1]]
+            each = log_probs.gather(2, words.unsqueeze(2)).squeeze(2).double()
+            places = torch.arange(begin, begin + words.shape[1], device=ids.device)
+            counted = (places >= after) & (places < lengths.unsqueeze(1))
+            found += (each * counted).sum(1)
+        return found
+
+    def log_prob_of_stream(self, tokens: Tensor) -> Tensor:
+        """Of one long row (T,). Where memory is bounded its parts are read side by side, each
+        after the words that its first one is predicted from.
+        """
+        tokens, memory = tokens.to(self.network.words.device), self.network.memory
+        if memory is None:
+            return self.log_prob(tokens.unsqueeze(0)).sum()
+        fit = LOGITS_AT_ONCE // (WINDOW * len(self.network.words))
+        part = max(WINDOW, memory, math.ceil(len(tokens) / max(1, min(fit, ROWS_AT_ONCE))))
+        begins = torch.arange(0, len(tokens), part, device=tokens.device)
+        after = begins.clamp(max=memory)
+        ends = (begins + part).clamp(max=len(tokens))
+        places = (begins - after).unsqueeze(1) + torch.arange(memory + part, device=tokens.device)
+        rows = tokens[places.clamp(max=len(tokens) - 1)]
+        return self.log_prob(rows, ends - begins + after, after.unsqueeze(1)).sum()
+
+    @torch.no_grad()
+    def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        ids, lengths = self._read(tokens, lengths)
+        rows = []
+        for row, length in zip(ids, lengths.tolist(), strict=True):
+            padded = torch.cat([row[:length], row.new_zeros(1)]).unsqueeze(0)
+            *_, (_, log_probs, _) = self._windows(padded)
+            rows.append(log_probs[0, -1])
+        return torch.stack(rows)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        length: int | None = None,
+        prefix: Any = None,
+        generator: torch.Generator | None = None,
+        temperature: float = 1.0,
+        max_length: int = 200,
+    ) -> Tensor:
+        check_request(n, length, max_length, temperature)
+        device = self.network.words.device
+        start = torch.tensor([self.first, *(prefix or [])], device=device)
+        logits, state = self.network(start.expand(n, -1), self.network.begin(n, self.first))
+        drawn: list[Tensor] = []
+        over = torch.zeros(n, dtype=torch.bool, device=device)
+        while len(drawn) < (max_length if length is None else length):
+            words = draw_token(logits[:, -1].log_softmax(1), temperature, generator)
+            if length is None and self.end is not None:
+                words = torch.where(over, self.end, words)
+                over |= words == self.end
+            drawn.append(words)
+            if bool(over.all()):
+                break
+            logits, state = self.network(words.unsqueeze(1), state)
+        return torch.stack(drawn, 1) if drawn else start.new_zeros(n, 0)
+
+    def _read(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        ids = torch.as_tensor(tokens, device=self.network.words.device).long()
+        if lengths is None:
+            lengths = torch.full((len(ids),), ids.shape[1])
+        size = len(self.network.words)
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            raise ValueError(f"a token id is not in the vocabulary: ids go from 0 to {size - 1}")
+        return ids, torch.as_tensor(lengths, device=ids.device)
+
+    def _windows(self, ids: Tensor) -> Any:
+        """(first position, log p (B, T, V) of the words from there, state) window by window."""
+        first = ids.new_full((len(ids), 1), self.first)
+        previous = torch.cat([first, ids[:, :-1]], dim=1) if ids.shape[1] else ids
+        state = self.network.begin(len(ids), self.first)
+        for begin in range(0, ids.shape[1], WINDOW):
+            logits, state = self.network(previous[:, begin : begin + WINDOW], state)
+            yield begin, logits.log_softmax(2), state
+
+
+def _check(options: Any) -> None:
+    order, layers = getattr(options, "order", 2), getattr(options, "layers", 1)
+    if options.width < 1 or order < 2 or layers < 1 or not 0 <= options.dropout < 1:
+        raise ValueError(
+            f"width and layers must be at least 1, order at least 2 and dropout in [0, 1), not "
+            f"{options}"
+        )

@@ -1,0 +1,169 @@
+"""The n-gram model of `kneser_ney` with its vocabulary, as a folder and as a predictor."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bighmm.base.files import read_json, write_json
+from bighmm.data.corpus import Corpus
+from bighmm.data.tokenizers import Tokenizer, load_tokenizer
+from bighmm.infer.sampling import check_request, draw_token
+from bighmm.lm.baselines import register
+from bighmm.lm.baselines.kneser_ney import KneserNey
+from bighmm.lm.evaluation import Convention, Evaluation, stream_of
+
+FAMILY, MODEL = "ngram", "ngram"
+
+
+@dataclass(frozen=True)
+class NgramOptions:
+    """Interpolated Kneser-Ney (Chen & Goodman 1999)."""
+
+    order: int = 5
+    """The longest n-gram."""
+    discounts: Literal["modified", "single"] = "modified"
+    """Three discounts for every order, or one."""
+
+
+@register(FAMILY, NgramOptions)
+class NgramLM:
+    convention: Convention = "reset"
+
+    def __init__(self, options: NgramOptions, model: KneserNey, tokenizer: Tokenizer) -> None:
+        self.options, self.model, self.tokenizer = options, model, tokenizer
+
+    @classmethod
+    def fit(cls, options: NgramOptions, corpus: Corpus) -> NgramLM:
+        tokenizer = corpus.tokenizer
+        model = KneserNey.fit(
+            np.asarray(corpus.split("train")),
+            tokenizer.size,
+            tokenizer.end,
+            options.order,
+            options.discounts,
+            corpus.documents("train"),
+        )
+        return cls(options, model, tokenizer)
+
+    @classmethod
+    def load(cls, folder: Path) -> NgramLM:
+        """Raises ValueError with one sentence if a file is missing or damaged."""
+        config = read_json(folder / "config.json")
+        if not isinstance(config, dict) or not {"vocabulary", "options"} <= set(config):
+            raise ValueError(f"{folder / 'config.json'} is damaged: it does not describe a model")
+        tokenizer = load_tokenizer(folder)
+        if config["vocabulary"] != tokenizer.fingerprint():
+            raise ValueError(f"the vocabulary in {folder} is not the one its model was made with")
+        return cls(NgramOptions(**config["options"]), KneserNey.load(folder / MODEL), tokenizer)
+
+    def save_pretrained(self, save_directory: Path) -> None:
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save(folder)
+        self.model.save(folder / MODEL)
+        config = {
+            "format": 1,
+            "family": FAMILY,
+            "options": dataclasses.asdict(self.options),
+            "vocabulary": self.tokenizer.fingerprint(),
+        }
+        write_json(folder / "config.json", config)
+
+    @property
+    def size(self) -> int:
+        """A probability for every n-gram, and a weight for those that are contexts."""
+        return sum(
+            len(level.log_probs) + int(np.count_nonzero(level.log_backoffs))
+            for level in self.model.levels
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where its questions are answered: a table of n-grams stays in main memory."""
+        return torch.device("cpu")
+
+    def to(self, device: torch.device | str, operands: Any = "auto") -> NgramLM:
+        return self
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: Any) -> str:
+        return self.tokenizer.decode([int(i) for i in ids])
+
+    def predictor(self) -> NgramPredictor:
+        return NgramPredictor(self.model, self.tokenizer.end)
+
+    def perplexity(
+        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "reset"
+    ) -> Evaluation:
+        """Every token counts. An n-gram model always starts anew after an end mark."""
+        if convention != "reset":
+            raise ValueError("an n-gram model carries nothing over an end mark; leave out --carry")
+        vocabulary = self.tokenizer.fingerprint()
+        tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
+        log_prob = float(self.model.log_probs(tokens, documents).sum())
+        perplexity = math.exp(-log_prob / len(tokens))
+        return Evaluation(perplexity, log_prob, len(tokens), "reset", vocabulary, name)
+
+
+class NgramPredictor:
+    """One row at a time: an n-gram model is a table, and questions are few."""
+
+    def __init__(self, model: KneserNey, end: int | None) -> None:
+        self.model, self.end = model, end
+
+    def log_prob(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        found = [
+            self.model.log_probs(row).sum() if len(row) else 0.0 for row in _rows(tokens, lengths)
+        ]
+        return torch.tensor(found, dtype=torch.float64)
+
+    def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        found = [self._next(row) for row in _rows(tokens, lengths)]
+        return torch.from_numpy(np.stack(found)).log()
+
+    def sample(
+        self,
+        n: int,
+        length: int | None = None,
+        prefix: Any = None,
+        generator: torch.Generator | None = None,
+        temperature: float = 1.0,
+        max_length: int = 200,
+    ) -> Tensor:
+        check_request(n, length, max_length, temperature)
+        rows = []
+        for _ in range(n):
+            row = [int(i) for i in ([] if prefix is None else prefix)]
+            begun = len(row)
+            while len(row) - begun < (max_length if length is None else length):
+                row.append(self._draw(np.array(row, dtype=np.int64), generator, temperature))
+                if length is None and row[-1] == self.end:
+                    break
+            rows.append(torch.tensor(row[begun:], dtype=torch.long))
+        filled = self.end if self.end is not None else 0
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=filled)
+
+    def _draw(self, row: np.ndarray, generator: torch.Generator | None, temperature: float) -> int:
+        log_probs = torch.from_numpy(self._next(row)).log().unsqueeze(0)
+        return int(draw_token(log_probs, temperature, generator))
+
+    def _next(self, row: np.ndarray) -> np.ndarray:
+        """p (V,) after the last sentence of a row."""
+        ends = np.flatnonzero(row == (-1 if self.end is None else self.end))
+        return self.model.next_probs(row[ends[-1] + 1 :] if len(ends) else row)
+
+
+def _rows(tokens: Tensor, lengths: Tensor | None) -> list[np.ndarray]:
+    ids = torch.as_tensor(tokens).long().numpy()
+    sizes = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
+    return [row[:size] for row, size in zip(ids, sizes, strict=True)]

@@ -1,0 +1,372 @@
+"""HMMLM: an HMM with its vocabulary and its parameters, as a folder.
+
+    config.json         what it is: parameterisation, options, support, hashes of the other files
+    model.safetensors   the parameters
+    vocab.json          or tokenizer.json, tokenizer.model: the vocabulary
+    blocks.json         the block of every token, for a blocked support
+
+Hugging Face's hub mixin gives `push_to_hub` and loading from the hub.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from huggingface_hub import ModelHubMixin
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bighmm.base.caching import outliving
+from bighmm.base.files import (
+    check_hashes,
+    hashes,
+    hub_folder,
+    model_folder,
+    read_json,
+    write_json,
+    write_tensors,
+)
+from bighmm.data.tokenizers import Tokenizer, load_tokenizer
+from bighmm.hmm import HMM
+from bighmm.infer.infill import FillProbs
+from bighmm.lm import gaps
+from bighmm.lm.evaluation import Convention, Evaluation, evaluate, stream_of
+from bighmm.lm.rules import Rule, rule_from_words, until
+from bighmm.model import params
+from bighmm.model.support import Blocked, Dense, Free, Support
+
+if TYPE_CHECKING:
+    from bighmm.data.corpus import Corpus
+
+FORMAT = 1
+CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"
+VOCABULARIES = ("vocab.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+
+
+class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
+    """A hidden Markov language model: parameters, support and tokenizer."""
+
+    convention: Convention = "reset"  # of `perplexity`, if none is asked for
+
+    def __init__(
+        self,
+        kind: str,
+        options: Any,
+        support: Support,
+        tokenizer: Tokenizer,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        """Fresh random parameters of parameterisation `kind` with its dataclass of `options`."""
+        if support.vocabulary_size != tokenizer.size:
+            raise ValueError(
+                f"the support knows {support.vocabulary_size} tokens but the tokenizer has "
+                f"{tokenizer.size}; both must come from the same vocabulary"
+            )
+        self.kind, self.options, self.tokenizer = kind, options, tokenizer
+        self.params = params.build(kind, options, support, tokenizer.end, seed)
+        self._hmm: HMM | None = None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids; a line break is the end mark."""
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: Any) -> str:
+        return self.tokenizer.decode([int(i) for i in ids])
+
+    def hmm(self) -> HMM:
+        """The distributional parameters, computed once and cached (see `forget`)."""
+        if self._hmm is None:
+            with outliving(), torch.no_grad():
+                made = self.params()
+                # They may be made of the parameters themselves, which ask for a gradient.
+                transitions, emissions = made.transitions.detach(), made.emissions.detach()
+                _ = transitions.norm
+                self._hmm = dataclasses.replace(made, transitions=transitions, emissions=emissions)
+        return self._hmm
+
+    def predictor(self) -> HMM:
+        """What next words and probabilities are asked of; every family of models has one."""
+        return self.hmm()
+
+    def rule(self, **asked: Any) -> Rule:
+        """A rule about the words of a text, from phrases: `must`, `must_not`, `in_order`, `starts`,
+        `ends`, `regex`, `words`, `text` and `schema` (see `constraints.rule_from_words`). Phrases
+        are whole words, with subword tokenizers too, unless `by_tokens`.
+        """
+        return rule_from_words(self.tokenizer, **asked)
+
+    def rule_log_prob(self, rule: Rule, length: int, prefix: str = "") -> float:
+        """log p(the text goes on for at most `length` words, which satisfy the rule, and ends)."""
+        _check_length(length)
+        ended = until(rule, self.tokenizer.end)
+        return float(self.hmm().rule_log_prob(ended, length + 1, self.encode(prefix)))
+
+    def next_token(
+        self, text: str, rule: Rule | None = None, remaining: int | None = None
+    ) -> Tensor:
+        """log p(next token | text) (V,).
+
+        With a rule, given that the text ends after at most `remaining` more words and they satisfy
+        it.
+        """
+        ids = torch.tensor([self.encode(text)], dtype=torch.long)
+        if rule is None:
+            return self.hmm().next_token(ids)[0]
+        if remaining is None or remaining < 0:
+            raise ValueError(
+                "the next word under a rule needs `remaining`, the largest number of words to come"
+            )
+        ended = until(rule, self.tokenizer.end)
+        return self.hmm().next_token(ids, rule=ended, remaining=remaining + 1)[0]
+
+    def sample(
+        self,
+        n: int,
+        length: int | None = None,
+        prefix: str = "",
+        rule: Rule | Sequence[Rule] | None = None,
+        generator: torch.Generator | None = None,
+        temperature: float = 1.0,
+    ) -> list[str]:
+        """n texts that begin with `prefix` and go on for at most `length` words (1,000).
+
+        With a rule, or one for each text, the words after the prefix satisfy it, and the text ends
+        after at most `length` (100) of them: time and memory grow with it. Raises ValueError with
+        the reason if a rule cannot hold.
+        """
+        if length is None:
+            length = 1000 if rule is None else 100
+        _check_length(length)
+        before, end = self.encode(prefix), self.tokenizer.end
+        drawn = self.hmm().sample(
+            n, None, before, generator, temperature, max_length=length + 1, rule=rule
+        )
+        rows = [[*row[:length], end] for row in drawn.tolist()]
+        return [self.decode([*before, *row[: row.index(end)]]) for row in rows]
+
+    def fill(
+        self,
+        text: str,
+        n: int = 1,
+        *,
+        open_end: bool = False,
+        ends: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> list[str]:
+        """n exact samples of a text with gaps: `___`, `___3` (words) or `___1-4` (see `gaps`).
+
+        The text ends after its last word, unless `open_end`. A gap holds no end mark, unless
+        `ends`. Raises ValueError with the reason if the text has no gap or one that cannot be
+        filled; the other questions about gaps do so too.
+        """
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        drawn = gaps.draw(self.hmm(), gapped, n, generator, ends)
+        return [self.decode(filled.ids) for filled in drawn]
+
+    def fill_probs(self, text: str, *, open_end: bool = False, ends: bool = False) -> FillProbs:
+        """log p(word | all that is known) for every gap, whose lengths are known: (gaps, V)."""
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        return gaps.word_probs(self.hmm(), gapped, ends)
+
+    def fill_lengths(
+        self, text: str, *, open_end: bool = False, ends: bool = False
+    ) -> dict[tuple[int, ...], float]:
+        """p(lengths of all gaps | all that is known) for every choice that the text leaves."""
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        return gaps.length_probs(self.hmm(), gapped, ends)
+
+    def best_fill(
+        self, text: str, k: int = 1, *, open_end: bool = False, ends: bool = False
+    ) -> list[tuple[str, float]]:
+        """The k most likely fillings that `HMM.best_fill` finds, and log p of the whole texts."""
+        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        found = gaps.best(self.hmm(), gapped, k, ends)
+        texts = [self.decode(filled.ids) for filled in found.filled]
+        return list(zip(texts, found.log_probs, strict=True))
+
+    @property
+    def size(self) -> int:
+        """How many numbers the model is made of."""
+        return sum(p.numel() for p in self.params.parameters())
+
+    def forget(self) -> None:
+        """Drop the cached HMM because the parameters have changed."""
+        self._hmm = None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.params.parameters()).device
+
+    def to(
+        self, device: torch.device | str, operands: Literal["auto", "float32", "bfloat16"] = "auto"
+    ) -> HMMLM:
+        """Move to a device; there `operands` is the type of the vectors whose products are logits.
+
+        "auto" is bfloat16 on a GPU, where kernels multiply it fast, and float32 elsewhere. The
+        model is exactly normalised with either, but not quite the same one.
+        """
+        self.params.to(device)
+        if operands == "auto":
+            operands = "bfloat16" if self.device.type == "cuda" else "float32"
+        self.params.operands = operands
+        self.forget()
+        return self
+
+    def perplexity(
+        self,
+        corpus_or_ids: Corpus | Tensor | np.ndarray | list[int],
+        *,
+        split: str = "test",
+        convention: Convention = "reset",
+    ) -> Evaluation:
+        """Perplexity of a corpus' split, or of a stream of token ids with their end marks.
+
+        Raises ValueError if the corpus was made with another vocabulary.
+        """
+        vocabulary = self.tokenizer.fingerprint()
+        tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
+        return evaluate(
+            self.hmm(),
+            tokens,
+            documents=documents,
+            vocabulary=vocabulary,
+            convention=convention,
+            split=name,
+        )
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]  # the hub's options are passed through
+        cls, folder: str | Path, **options: Any
+    ) -> HMMLM:
+        """A model from its local folder or that of its run, or from the hub by its name there.
+
+        Raises ValueError with one sentence if there is none, or a file is missing or damaged.
+        """
+        found = model_folder(Path(folder).expanduser())
+        if found.is_dir():
+            return cls._read(found)
+        return cls._from_pretrained(model_id=str(folder), **options)
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write the model into a folder, over an earlier one if there is one; other files stay.
+
+        Raises ValueError if files that are not a model's of this library would be overwritten.
+        `options` are those of the hub mixin.
+        """
+        _check_place(Path(save_directory))
+        return super().save_pretrained(save_directory, **options)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        support = self.params.support
+        described, tensors = _describe_support(support)
+        config = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "options": dataclasses.asdict(self.options),
+            "support": described,
+            "vocabulary": self.tokenizer.fingerprint(),
+        }
+        # So that a folder that is left half written is known as a model's, and may be overwritten.
+        write_json(save_directory / CONFIG, config)
+        tensors |= {name: t.detach().cpu() for name, t in self.params.state_dict().items()}
+        write_tensors(save_directory / WEIGHTS, tensors)
+        for name in (*VOCABULARIES, BLOCKS):
+            (save_directory / name).unlink(missing_ok=True)  # another model may have been here
+        self.tokenizer.save(save_directory)
+        names = {WEIGHTS, *VOCABULARIES}
+        if isinstance(support, Blocked):
+            blocks = support.partition.block_of.tolist()
+            write_json(save_directory / BLOCKS, {"block_of": blocks})
+            names.add(BLOCKS)
+        files = {n: h for n, h in hashes(save_directory).items() if n in names}
+        write_json(save_directory / CONFIG, config | {"files": files})
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> HMMLM:
+        download = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+        chosen = {k: v for k, v in options.items() if k in download}
+        return cls._read(hub_folder(model_id, **chosen))
+
+    @classmethod
+    def _read(cls, folder: Path) -> HMMLM:
+        config = read_json(folder / CONFIG)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise ValueError(f"{folder / CONFIG} is not the configuration of a bighmm model")
+        if config.get("family", "hmm") != "hmm":
+            raise ValueError(f"{folder} holds a model of family {config['family']!r}, not an HMM")
+        if not isinstance(config.get("files"), dict):
+            raise ValueError(f"{folder / CONFIG} is damaged: it does not list the model's files")
+        check_hashes(folder, config["files"])
+        try:
+            tensors = load_file(folder / WEIGHTS)
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{folder / WEIGHTS} is damaged: {error}") from None
+        tokenizer = load_tokenizer(folder)
+        try:
+            support = _restore_support(config["support"], tensors, folder, tokenizer.size)
+            options = params.find(config["kind"]).options(**config["options"])
+            lm = cls(config["kind"], options, support, tokenizer)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            raise ValueError(f"{folder / CONFIG} describes no model: {reason}") from None
+        try:
+            lm.params.load_state_dict(tensors)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise ValueError(
+                f"{folder / WEIGHTS} does not fit its configuration: {reason}"
+            ) from None
+        return lm
+
+
+def _check_length(length: int) -> None:
+    if length < 0:
+        raise ValueError(f"a text goes on for at least 0 words, not {length}")
+
+
+def _check_place(folder: Path) -> None:
+    """Raises ValueError if a model that is saved there would overwrite what is not a model."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, so no model can be saved there; choose another name")
+    names = (CONFIG, WEIGHTS, BLOCKS, *VOCABULARIES)
+    found = [name for name in names if (folder / name).exists()]
+    if found and not _holds_model(folder):
+        raise ValueError(
+            f"{folder} holds {found[0]}, which is not of an earlier model of this library and "
+            "would be lost; choose another folder"
+        )
+
+
+def _holds_model(folder: Path) -> bool:
+    """Whether a folder's configuration is that of a model of this library, of any family."""
+    try:
+        config = read_json(folder / CONFIG)
+    except ValueError:
+        return False
+    return isinstance(config, dict) and {"format", "options", "vocabulary"} <= set(config)
+
+
+def _describe_support(support: Support) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What config.json says of the support, and the tensor it may need."""
+    if isinstance(support, Free):
+        return {"kind": "free", "states": support.num_states}, {"support.states": support.table}
+    kind = "blocked" if isinstance(support, Blocked) else "dense"
+    return {"kind": kind, "states": support.num_states}, {}
+
+
+def _restore_support(
+    described: dict[str, Any], tensors: dict[str, Tensor], folder: Path, vocabulary_size: int
+) -> Support:
+    states = described["states"]
+    if described["kind"] == "free":
+        return Free(tensors.pop("support.states"), states)
+    if described["kind"] == "blocked":
+        return Blocked.of(torch.tensor(read_json(folder / BLOCKS)["block_of"]), states)
+    return Dense(states, vocabulary_size)

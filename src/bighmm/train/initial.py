@@ -1,0 +1,99 @@
+"""What parameters begin with: a pretrained transformer, centroids of labels, a head's weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bighmm.data.corpus import Corpus
+from bighmm.distill.labels import open_labels
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.model.networks import load_pretrained
+from bighmm.model.networks.state_networks import StateTransformer
+from bighmm.model.params.embeddings import SharedEmbedding, SplitEmbedding
+from bighmm.model.params.neural import Neural, NeuralOptions
+from bighmm.train.recipe import InitialSettings, Recipe
+
+
+def options_for(recipe: Recipe) -> Any:
+    """The recipe's parameter options, with the sizes of the transformer it begins with."""
+    options, path = recipe.parameters, recipe.initial.pretrained
+    if path is None:
+        return options
+    if not isinstance(options, NeuralOptions) or options.network != "transformer":
+        raise ValueError(
+            f"the pretrained model {path} is for a transformer over the states; use --parameters "
+            "monolithic-transformer"
+        )
+    config = load_pretrained(path).config
+    return dataclasses.replace(
+        options,
+        width=config.width,
+        layers=config.layers,
+        heads=config.heads,
+        backbone=json.dumps(dataclasses.asdict(config)),
+    )
+
+
+def initialise(lm: HMMLM, initial: InitialSettings, corpus: Corpus) -> None:
+    """Put what `initial` names into a fresh model; ValueError where it does not fit."""
+    with torch.no_grad():
+        if initial.pretrained is not None:
+            _fill_transformers(lm, initial.pretrained)
+        if initial.centroids and initial.labels is not None:
+            labels = open_labels(initial.labels, corpus)
+            labels.check_support(lm.params.support)
+            _fill_states(lm, labels.centroids()["centroids"], initial.labels)
+        if initial.head is not None:
+            _fill_words(lm, initial.head)
+
+
+def embeddings_to_freeze(lm: HMMLM) -> list[nn.Parameter]:
+    """Of states and words; ValueError if the model has none."""
+    found = lm.params.embeddings()
+    if not found:
+        raise ValueError(
+            f"frozen_tokens freezes embeddings, and a model with {lm.kind} parameters has none"
+        )
+    return found
+
+
+def _fill_transformers(lm: HMMLM, path: str) -> None:
+    weights = load_pretrained(path).backbone.state_dict()
+    for module in lm.params.modules():
+        if isinstance(module, StateTransformer):
+            module.backbone.load_state_dict(weights)
+
+
+def _fill_states(lm: HMMLM, centroids: Tensor, source: str) -> None:
+    state = getattr(lm.params, "state", None)
+    if isinstance(state, SharedEmbedding):
+        tables = [state.table]
+    elif isinstance(state, SplitEmbedding):
+        tables = list(state.tables.values())
+    else:
+        raise ValueError(f"centroids of {source} need states with embeddings of their own")
+    for table in tables:
+        _put(centroids, table, f"the centroids of {source}", "states")
+
+
+def _fill_words(lm: HMMLM, path: str) -> None:
+    if not isinstance(lm.params, Neural) or lm.params.options.emission != "factored":
+        raise ValueError(f"the head of {path} needs a model whose words have embeddings")
+    _put(load_pretrained(path).head, lm.params.words, f"the head of {path}", "words")
+
+
+def _put(source: Tensor, target: Tensor, name: str, rows: str) -> None:
+    """`source` in place of `target`, with the mean and the spread that `target` has."""
+    if source.shape != target.shape:
+        raise ValueError(
+            f"{name} has {source.shape[0]:,} {rows} of width {source.shape[1]}, and the model has "
+            f"{target.shape[0]:,} of width {target.shape[1]}"
+        )
+    source = source.to(target)
+    spread = source.std().clamp(min=1e-12)
+    target.copy_((source - source.mean()) / spread * target.std() + target.mean())

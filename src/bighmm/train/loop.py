@@ -1,0 +1,219 @@
+"""The training loop.
+
+Everything random is a function of the seed and the step number, and everything else is in the
+checkpoint, so a run that was interrupted anywhere goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from bighmm.base.files import existing_folder, replace_folder
+from bighmm.data.corpus import Corpus
+from bighmm.lm.evaluation import Evaluation
+from bighmm.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from bighmm.train.phases import make_phases
+from bighmm.train.recipe import Recipe
+from bighmm.train.schedule import make_schedule
+from bighmm.train.setup import training_batches
+from bighmm.train.steps import Trainable
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+SHARE_OF_SAVING = 0.05  # of the time, at most, where checkpoints are so large that they take long
+
+
+class Diverged(ValueError):
+    """The loss or the gradient is no longer a finite number."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop and has saved itself."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.step = step
+
+
+@dataclass(frozen=True)
+class StepReport:
+    step: int  # steps done
+    total_steps: int
+    epoch: float
+    loss: float  # nats per token of this batch
+    lr: float  # or the step size of Baum-Welch
+    tokens: int  # tokens seen in all
+    seconds: float  # spent in training in all, over interruptions
+
+
+class Observer(Protocol):
+    """What a run tells whoever watches it."""
+
+    def stepped(self, report: StepReport) -> None: ...
+
+    def checked(self, report: StepReport, valid: Evaluation, best: bool) -> None: ...
+
+    def said(self, sentence: str) -> None: ...
+
+
+class Training:
+    """One run: `recipe` and `corpus` train `lm` in the folder `run`."""
+
+    def __init__(
+        self, recipe: Recipe, corpus: Corpus, lm: Trainable, run: Path, observer: Observer
+    ) -> None:
+        settings = recipe.training
+        self.settings, self.corpus, self.lm, self.run_folder = settings, corpus, lm, run
+        self.observer = observer
+        self.batches = training_batches(corpus, settings)
+        self.steps_per_epoch = 1 if settings.full_batch else self.batches.steps_per_epoch
+        self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
+        self.check_steps = self._steps_with_checks()
+        self.schedule = make_schedule(settings, self.total_steps)
+        self.steps = make_phases(recipe, corpus, lm, self.batches, self.schedule)
+        self.log = Log(run / "log.jsonl")
+        self.step, self.tokens, self.seconds = 0, 0, 0.0
+        self.best = math.inf
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> float:
+        """Train to the end and return the best validation perplexity.
+
+        Raises `Diverged` on a loss that is not finite, with the last good checkpoint in place,
+        and `Stopped` once `should_stop` says so, after saving.
+        """
+        if self.step == 0:
+            self.log.cut(0)  # left by a run that was stopped before its first checkpoint
+        saved, between = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
+        while self.step < self.total_steps:
+            report = self._steps_together()
+            checked = self.step in self.check_steps
+            if checked:
+                self._check(report)
+            stop = should_stop() and self.step < self.total_steps
+            due = checked and self.settings.checkpoint_at_checks
+            due = due or self.step == self.total_steps
+            if due or stop or time.monotonic() - saved > between:
+                began = time.monotonic()
+                self.save()
+                saved = time.monotonic()
+                between = max(SECONDS_BETWEEN_CHECKPOINTS, (saved - began) / SHARE_OF_SAVING)
+            if stop:
+                raise Stopped(self.step)
+        return self.best
+
+    def save(self) -> None:
+        save_checkpoint(self.run_folder, Checkpoint(self.steps.tensors(), self._state()))
+
+    def save_model(self) -> None:
+        """The model as RUN/model, whole or not at all."""
+
+        def fill(folder: Path) -> None:
+            self.lm.save_pretrained(folder)
+
+        replace_folder(self.run_folder / "model", fill, keep_previous=False)
+
+    def resume(self) -> None:
+        """Go back to the last checkpoint of the run folder."""
+        checkpoint, warning = load_checkpoint(self.run_folder)
+        if warning:
+            self.observer.said(warning)
+        self._restore(checkpoint)
+
+    def _steps_together(self) -> StepReport:
+        """As many steps as are best done at once, up to the next check; the last one's report."""
+        next_check = min(step for step in self.check_steps if step > self.step)
+        count = min(self.steps.at_once, next_check - self.step)
+        began = time.monotonic()
+        finished = self.steps.run(self.step, count)
+        each = (time.monotonic() - began) / max(1, len(finished))
+        for done in finished:
+            self._require_finite(self.step + 1, "loss", done.loss)
+            self._require_finite(self.step + 1, "gradient's norm", done.norm)
+            self.step += 1
+            self.tokens += done.tokens
+            self.seconds += each
+            report = StepReport(
+                step=self.step,
+                total_steps=self.total_steps,
+                epoch=self.step / self.steps_per_epoch,
+                loss=done.loss,
+                lr=done.lr,
+                tokens=self.tokens,
+                seconds=self.seconds,
+            )
+            self.log.write("step", dataclasses.asdict(report))
+            self.observer.stepped(report)
+        return report
+
+    def _check(self, report: StepReport) -> None:
+        valid = self.lm.perplexity(self.corpus, split="valid")
+        self._require_finite(self.step, "validation perplexity", valid.perplexity)
+        best = valid.perplexity < self.best
+        if best:
+            self.best = valid.perplexity
+            self.save_model()
+        self.schedule.checked(-valid.log_prob / valid.tokens)
+        self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
+        self.observer.checked(report, valid, best)
+
+    def _require_finite(self, step: int, what: str, value: float) -> None:
+        if math.isfinite(value):
+            return
+        saved = existing_folder(self.run_folder / "checkpoint")
+        remedy = f"a lower learning rate than {self.settings.lr}"
+        if self.settings.optimizer == "baum-welch":
+            remedy = f"a smaller step_size than {self.settings.step_size} or more smoothing"
+        raise Diverged(
+            f"the run diverged at step {step}: the {what} is {value}; "
+            + ("nothing was saved yet" if saved is None else f"the last good checkpoint is {saved}")
+            + f", and {remedy} may help"
+        )
+
+    def _steps_with_checks(self) -> set[int]:
+        per_check = self.steps_per_epoch / self.settings.checks_per_epoch
+        number = math.ceil(self.total_steps / per_check)
+        return {round((i + 1) * per_check) for i in range(number)} | {self.total_steps}
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "best": self.best if math.isfinite(self.best) else None,
+            "schedule": self.schedule.state(),
+            "log_bytes": self.log.size(),
+        }
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.steps.restore(checkpoint.tensors)
+        state = checkpoint.state
+        self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
+        self.best = math.inf if state["best"] is None else state["best"]
+        self.schedule.restore(state["schedule"])
+        self.log.cut(state["log_bytes"])
+
+
+class Log:
+    """A JSONL file that is always up to date."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: str, values: dict[str, Any]) -> None:
+        self.file.write(json.dumps({"kind": kind, **values}) + "\n")
+        self.file.flush()
+
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def cut(self, size: int) -> None:
+        """Forget what was logged after a checkpoint."""
+        self.file.truncate(size)

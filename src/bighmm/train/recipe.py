@@ -1,0 +1,356 @@
+"""A recipe: everything that determines a training run, as a TOML file or as flags.
+
+    [corpus]      where the text comes from and how it is cut into tokens
+    [model]       states, blocks, and which parameterisation
+    [parameters]  the options of that parameterisation
+    [initial]     what the parameters begin with
+    [training]    batches, optimiser, schedule
+
+Every field has a default; a file names only what differs. A file that begins with
+
+    like = "other.toml"
+
+names what differs from that recipe, whose place is seen from its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from bighmm.base.randomness import check_seed
+from bighmm.data.batches import BatchKind
+from bighmm.lm import baselines
+from bighmm.model import params
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    data: str = "pydoc"
+    """pydoc, a Penn Treebank or WikiText folder, or any text file or folder; .xz is read too."""
+    tokenizer: str | None = None
+    """A Hugging Face tokenizer.json or a SentencePiece .model; without it, words."""
+    min_count: int | None = None
+    """Rarer words become <unk>. Left out: chosen for the corpus."""
+    max_size: int | None = None
+    """The largest word vocabulary, with <unk> and <eos>."""
+    lowercase: bool | None = None
+    """Fold words to lower case. Left out: chosen for the corpus."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    family: str = "hmm"
+    """hmm, or a baseline: ngram, feed-forward, lstm or transformer."""
+    states: int = 4096
+    """Hidden states in all."""
+    support: Literal["blocked", "dense", "free"] = "blocked"
+    """Which states may emit a word: those of its block, all, or a random list of its own."""
+    blocks: int = 128
+    """Blocks of a blocked model; states must be a multiple. With paths there are the file's."""
+    alive: int = 128
+    """States per word of a free model."""
+    paths: str | None = None
+    """A Brown clustering's paths file to take the blocks from; without it one is computed."""
+    parameters: str = "neural"
+    """The parameterisation: neural, scalar, or a variant (ablation-b, transformer, …)."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    epochs: float = 10.0
+    """Passes over the training text."""
+    batches: BatchKind = "streams"
+    """streams: shuffled text in windows with the state carried; ordered: the same as it was
+    written; sentences; windows: independent ones; documents: whole ones of a window at most."""
+    batch: int = 16
+    """Rows of a batch."""
+    window: int = 32
+    """Tokens per row."""
+    state_dropout: float = 0.5
+    """Share of every block's states that a step does without."""
+    optimizer: Literal["adamw", "baum-welch"] = "adamw"
+    """adamw: gradient descent; baum-welch: expected counts, of scalar parameters only."""
+    step_size: float = 1.0
+    """Baum-Welch: how far to go from the old probabilities (0) to the batch's (1); follows the
+    learning rate's schedule."""
+    smoothing: float = 0.0
+    """Baum-Welch: what is added to every expected count."""
+    full_batch: bool = False
+    """Baum-Welch: a step reads the whole text, batch by batch, the same every time."""
+    lr: float = 0.01
+    """Learning rate (the highest one, with warm-up)."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
+    """Share of every parameter that a step takes away, times the rate; bad for tables of logits."""
+    clip: float = 5.0
+    """Largest norm of the gradient; 0 turns clipping off."""
+    schedule: Literal["plateau", "cosine", "constant"] = "cosine"
+    """plateau: divide the rate when validation stops improving; cosine: warm-up, then down."""
+    plateau_factor: float = 4.0
+    """What the rate is divided by."""
+    plateau_patience: int = 8
+    """Checks without improvement before it is."""
+    warmup: float = 0.0
+    """Share of the steps over which the rate rises (cosine and constant)."""
+    final_lr: float = 0.0
+    """Where the cosine ends, as a share of lr."""
+    checks_per_epoch: float = 4.0
+    """Validations per epoch, below 1 for fewer; the best model is kept."""
+    checkpoint_at_checks: bool = True
+    """Save a checkpoint at every validation too, not only every minute."""
+    seed: int = 1
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU if there is one."""
+    operands: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the vectors whose products are logits; auto: bfloat16 on a GPU, else float32."""
+    capture: bool = True
+    """On a GPU, capture the step as a graph where its shape allows."""
+
+
+@dataclass(frozen=True)
+class InitialSettings:
+    pretrained: str | None = None
+    """A language model (a folder or .gguf) whose transformer that over the states begins with."""
+    labels: str | None = None
+    """A folder that `bighmm distill` made: the first tokens are trained on with their states."""
+    labelled_tokens: int = 10_000_000
+    """How many, where there are labels; they count as training tokens like any other."""
+    centroids: bool = False
+    """State embeddings begin with the labels' centroids; for `head`, those of the last layer."""
+    head: str | None = None
+    """A language model whose output weights the word embeddings begin with."""
+    frozen_tokens: int = 0
+    """For so many tokens state and word embeddings stay as they began."""
+
+    FOLDERS: ClassVar[tuple[str, ...]] = ("labels", "pretrained", "head")
+
+    def folders(self) -> list[str]:
+        """What the model begins with, on the disk."""
+        return [folder for name in self.FOLDERS if (folder := getattr(self, name))]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    parameters: Any = None  # the options of model.parameters; its defaults where None
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    initial: InitialSettings = field(default_factory=InitialSettings)
+
+    def __post_init__(self) -> None:
+        if self.parameters is None:
+            object.__setattr__(self, "parameters", options_of(self.model)())
+        _check(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+SECTIONS = {
+    "corpus": CorpusSettings,
+    "model": ModelSettings,
+    "training": TrainingSettings,
+    "initial": InitialSettings,
+}
+
+
+def options_of(model: ModelSettings) -> type:
+    """The dataclass of the [parameters] that such a model has."""
+    if model.family == "hmm":
+        return params.find(model.parameters).options
+    try:
+        return baselines.find(model.family).options
+    except ValueError as error:
+        raise ValueError(f"{error}, or hmm") from None
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """Raises ValueError with one sentence for an unreadable file or an unknown or wrong field."""
+    return from_dict(_sections(Path(path)), str(path))
+
+
+def _sections(path: Path, asked_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """What a file says, over what the recipes say that it is like."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        why = f", which {asked_by[-1]} is like" if asked_by else ""
+        raise ValueError(f"there is no recipe {path}{why}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"the recipe {path} cannot be read: {error}") from None
+    like = found.pop("like", None)
+    if like is None:
+        return found
+    if not isinstance(like, str):
+        raise ValueError(f"{path}: like names another recipe's file, not {like!r}")
+    asked_by = (*asked_by, path)
+    other = path.parent / like
+    if other.resolve() in [asking.resolve() for asking in asked_by]:
+        raise ValueError(f"the recipe {path} is like {other}, which is like itself then")
+    base = _sections(other, asked_by)
+    for section, fields in found.items():
+        both = isinstance(fields, dict) and isinstance(base.get(section), dict)
+        base[section] = base[section] | fields if both else fields
+    return base
+
+
+def from_dict(found: dict[str, Any], name: str) -> Recipe:
+    """A recipe from nested dictionaries; `name` says in errors where they came from."""
+    known = (*SECTIONS, "parameters")
+    for section in found:
+        if section not in known:
+            raise ValueError(f"{name} has an unknown section [{section}]{_hint(section, known)}")
+    made = {key: _fill(cls, found.get(key, {}), f"{name} [{key}]") for key, cls in SECTIONS.items()}
+    options = options_of(made["model"])
+    made["parameters"] = _fill(options, found.get("parameters", {}), f"{name} [parameters]")
+    return Recipe(**made)
+
+
+def differences(old: Recipe, new: Recipe) -> list[str]:
+    """The fields in which two recipes differ, as 'section.field (old, new)'."""
+    result = []
+    before, after = old.to_dict(), new.to_dict()
+    for section, fields in before.items():
+        for key in sorted({*fields, *after[section]}):
+            was, now = fields.get(key), after[section].get(key)
+            if was != now:
+                result.append(f"{section}.{key} ({was}, {now})")
+    return result
+
+
+def _fill(cls: type, values: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    if not isinstance(values, dict):
+        raise ValueError(f"{where} must be a section, not {values!r}")
+    for key, value in values.items():
+        if key not in hints:
+            raise ValueError(f"{where} has an unknown field {key!r}{_hint(key, hints)}")
+        if not _fits(value, hints[key]):
+            raise ValueError(f"{where}: {key} = {value!r} is not of the kind {_name(hints[key])}")
+    chosen = {k: float(v) if hints[k] is float else v for k, v in values.items()}
+    return cls(**chosen)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _name(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return " | ".join(map(str, typing.get_args(hint)))
+    return getattr(hint, "__name__", str(hint))
+
+
+def _hint(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+
+
+def _check(recipe: Recipe) -> None:
+    _check_initial(recipe)
+    model, training = recipe.model, recipe.training
+    for section, key in (
+        (model, "states"),
+        (model, "blocks"),
+        (model, "alive"),
+        (training, "batch"),
+        (training, "window"),
+    ):
+        if getattr(section, key) < 1:
+            raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
+    blocks_known = model.support == "blocked" and model.paths is None
+    if blocks_known and model.states % model.blocks:
+        raise ValueError(
+            f"{model.states} states cannot be shared equally by {model.blocks} blocks; "
+            f"use a multiple of {model.blocks}"
+        )
+    if not 0 <= training.state_dropout < 1:
+        raise ValueError(f"state_dropout must be in [0, 1), not {training.state_dropout}")
+    positive = (
+        training.epochs,
+        training.lr,
+        training.plateau_factor,
+        training.checks_per_epoch,
+    )
+    if not (all(0 < x < math.inf for x in positive) and training.clip >= 0):
+        raise ValueError(
+            f"epochs, lr, plateau_factor and checks_per_epoch must be finite and above 0 and clip "
+            f"not below, not {', '.join(map(str, positive))} and {training.clip}"
+        )
+    check_seed(training.seed)
+    if not 0 <= training.weight_decay < math.inf or training.plateau_patience < 1:
+        raise ValueError(
+            f"weight_decay must be finite and not below 0 and plateau_patience not below 1, not "
+            f"{training.weight_decay} and {training.plateau_patience}"
+        )
+    if not (0 <= training.beta1 < 1 and 0 <= training.beta2 < 1 and training.lr <= 1e30):
+        raise ValueError(
+            f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
+            f"{training.beta1}, {training.beta2} and {training.lr}"
+        )
+    _check_baum_welch(model, training)
+    if getattr(recipe.parameters, "width", 1) < 1:
+        raise ValueError(f"width must be at least 1, not {recipe.parameters.width}")
+    if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
+        raise ValueError(
+            f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "
+            f"{training.final_lr}"
+        )
+
+
+def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
+    if not (0 < training.step_size <= 1 and 0 <= training.smoothing < math.inf):
+        raise ValueError(
+            f"step_size must be above 0 and at most 1, and smoothing finite and not below 0, not "
+            f"{training.step_size} and {training.smoothing}"
+        )
+    if training.optimizer == "adamw":
+        if training.full_batch:
+            raise ValueError("full_batch is for optimizer = baum-welch; AdamW trains on batches")
+        return
+    if model.family != "hmm" or model.parameters != "scalar":
+        kind = model.parameters if model.family == "hmm" else model.family
+        raise ValueError(
+            f"Baum-Welch makes tables of probabilities, so it needs parameters = scalar, not {kind}"
+        )
+    if training.state_dropout != 0:
+        raise ValueError(
+            f"Baum-Welch has no state dropout; set state_dropout to 0, not {training.state_dropout}"
+        )
+
+
+def _check_initial(recipe: Recipe) -> None:
+    initial = recipe.initial
+    if initial.labelled_tokens < 0 or initial.frozen_tokens < 0:
+        raise ValueError(
+            f"labelled_tokens and frozen_tokens must not be below 0, not "
+            f"{initial.labelled_tokens} and {initial.frozen_tokens}"
+        )
+    if initial.centroids and initial.labels is None:
+        raise ValueError("centroids are those of labels; give --labels too")
+    given = initial.folders()
+    if given and recipe.model.family != "hmm":
+        raise ValueError(f"{given[0]} initialises an HMM, not a model of {recipe.model.family}")
+    others = [folder for folder in given if folder != initial.labels]
+    if others and recipe.training.optimizer != "adamw":
+        raise ValueError(
+            f"{others[0]} goes with the optimiser adamw, not {recipe.training.optimizer}"
+        )

@@ -1,0 +1,191 @@
+"""Training in a folder, which has everything that a run was and became.
+
+recipe.json   what was asked for, and the fingerprint of the text
+log.jsonl     every step and every look at the validation text
+checkpoint/   to go on from
+model/        the best model so far
+result.json   once it is finished: figures of the best model, times, three texts
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bighmm.base.files import existing_folder, read_json, replace_folder, write_json
+from bighmm.data.corpus import Corpus
+from bighmm.lm import baselines
+from bighmm.lm.baselines import Baseline
+from bighmm.lm.evaluation import Evaluation, unigram_perplexity
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import RECIPE, find_device, open_model, sample_texts
+from bighmm.train.loop import Observer, StepReport, Training
+from bighmm.train.recipe import Recipe, differences, from_dict
+from bighmm.train.setup import new_model, open_data
+
+PARTS = (RECIPE, "checkpoint", "model", "result.json")  # that another run must not find
+Progress = Callable[[int, int], None]  # done, of how many
+
+
+class Quiet:
+    """An observer that does nothing with what it sees."""
+
+    def stepped(self, report: StepReport) -> None: ...
+
+    def checked(self, report: StepReport, valid: Evaluation, best: bool) -> None: ...
+
+    def said(self, sentence: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who watches a run: each stage of it is within what shows that stage."""
+
+    clustering: Callable[[], AbstractContextManager[Progress | None]] = nullcontext
+    training: Callable[[], AbstractContextManager[Observer]] = lambda: nullcontext(Quiet())
+    say: Callable[[str], None] = lambda sentence: None
+
+
+@dataclass(frozen=True)
+class _Trained:
+    lm: HMMLM | Baseline  # the best model, as it was saved
+    steps: int
+    seconds: float
+
+
+def train_run(
+    folder: str | Path,
+    recipe: Recipe,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Train what a recipe describes in a folder, or go on there; what is in its result.json.
+
+    Raises ValueError with one sentence for what cannot be done, before the folder is begun, and
+    `learn.loop.Stopped` once `should_stop` says so, after saving.
+    """
+    began, watch, folder = time.monotonic(), watch or Watch(), Path(folder)
+    if not resume and any((folder / name).exists() for name in PARTS):
+        raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
+    device = find_device(recipe.training.device)
+    corpus = open_data(recipe.corpus)
+    if resume:
+        _check_same_run(folder, recipe, corpus)
+    train = corpus.split("train")
+    watch.say(
+        f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words"
+    )
+    fit = None if recipe.model.family == "hmm" else baselines.find(recipe.model.family).fit
+    if fit is not None:
+        trained = _count(folder, recipe, corpus, fit, watch)
+    else:
+        with watch.clustering() as progress:
+            lm = new_model(recipe, corpus, progress).to(device, recipe.training.operands)
+        trained = _train_in_steps(folder, recipe, corpus, lm, resume, watch, should_stop)
+    return _finish(folder, recipe, corpus, trained, began)
+
+
+def saved_recipe(folder: Path) -> tuple[Recipe, str]:
+    """What a run was asked for, and the fingerprint of its text; ValueError if that is damaged."""
+    path = folder / RECIPE
+    saved = read_json(path)
+    if not isinstance(saved, dict) or not {"recipe", "corpus"} <= set(saved):
+        raise ValueError(f"{path} is damaged: it does not say what the run was asked for")
+    return from_dict(saved["recipe"], str(path)), saved["corpus"]
+
+
+def _check_same_run(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
+    saved, fingerprint = saved_recipe(folder)
+    changed = differences(saved, recipe)
+    if changed:
+        raise ValueError(
+            f"the run {folder} was started with another configuration: {', '.join(changed)}; "
+            "resume it with the same, or start a new run with another --out"
+        )
+    if fingerprint != corpus.fingerprint:
+        raise ValueError(
+            f"the run {folder} was started on another corpus than {recipe.corpus.data} is now; "
+            "resume it with the same text, or start a new run with another --out"
+        )
+
+
+def _train_in_steps(
+    folder: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    lm: Any,
+    resume: bool,
+    watch: Watch,
+    should_stop: Callable[[], bool],
+) -> _Trained:
+    states = f"{recipe.model.states:,} states" if isinstance(lm, HMMLM) else recipe.model.family
+    with watch.training() as observer:
+        training = Training(recipe, corpus, lm, folder, observer)
+        watch.say(f"{states}, {lm.size:,} parameters, {lm.device}; run: {folder}")
+        if not resume:
+            _begin(folder, recipe, corpus)
+        elif existing_folder(folder / "checkpoint") is not None:
+            training.resume()
+            observer.said(f"resumed at step {training.step} of {training.total_steps}")
+        training.run(should_stop)
+        if existing_folder(folder / "model") is None:
+            observer.said("the best model was removed; the last one takes its place")
+            training.save_model()
+    best = open_model(folder).to(lm.device, recipe.training.operands)
+    return _Trained(best, training.step, training.seconds)
+
+
+def _count(
+    folder: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    fit: Callable[[Any, Corpus], Baseline],
+    watch: Watch,
+) -> _Trained:
+    """A model that is counted, not trained in steps; it takes seconds, so nothing is resumed."""
+    began = time.monotonic()
+    lm = fit(recipe.parameters, corpus)
+    seconds = time.monotonic() - began
+    _begin(folder, recipe, corpus)
+    replace_folder(folder / "model", lm.save_pretrained, keep_previous=False)
+    watch.say(f"{recipe.model.family}, {lm.size:,} parameters; run: {folder}")
+    return _Trained(lm, 0, seconds)
+
+
+def _begin(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RECIPE, {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint})
+
+
+def _finish(
+    folder: Path, recipe: Recipe, corpus: Corpus, trained: _Trained, began: float
+) -> dict[str, Any]:
+    """Evaluate the best model on held-out text and write it all down."""
+    lm = trained.lm
+    figures = {}
+    for split in ("valid", "test"):
+        found = dataclasses.asdict(lm.perplexity(corpus, split=split))
+        found["unigram_perplexity"] = unigram_perplexity(
+            corpus.split("train"), corpus.split(split), corpus.tokenizer.size
+        )
+        figures[split] = found
+    result = {
+        "run": str(folder),
+        "recipe": recipe.to_dict(),
+        "parameters": lm.size,
+        "steps": trained.steps,
+        "seconds": round(trained.seconds, 2),
+        "device": str(lm.device),
+        **figures,
+        "samples": sample_texts(lm, 3, seed=recipe.training.seed),
+    }
+    result["wall_seconds"] = round(time.monotonic() - began, 2)  # since the run was last started
+    write_json(folder / "result.json", result)
+    return result

@@ -1,0 +1,353 @@
+"""Folders that are either whole or not there, whenever the process dies."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bighmm.base import files
+from bighmm.base.files import (
+    check_hashes,
+    existing_folder,
+    hashes,
+    hub_folder,
+    model_folder,
+    previous_folder,
+    read_json,
+    replace_folder,
+    write_json,
+    write_tensors,
+)
+
+
+def put(target, text, keep_previous=True):
+    replace_folder(
+        target, lambda folder: write_json(folder / "a.json", text), keep_previous=keep_previous
+    )
+
+
+def content(folder):
+    return None if folder is None else read_json(folder / "a.json")
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "run" / "checkpoint"
+
+
+def test_replaces_and_keeps_the_one_before(target):
+    assert existing_folder(target) is None and previous_folder(target) is None
+    put(target, "one")
+    assert content(existing_folder(target)) == "one" and previous_folder(target) is None
+    put(target, "two")
+    assert (content(target), content(previous_folder(target))) == ("two", "one")
+    put(target, "three")
+    assert (content(target), content(previous_folder(target))) == ("three", "two")
+    assert names(target.parent) == ["checkpoint", "checkpoint.previous"]
+
+
+def test_previous_is_not_kept_unless_asked(target):
+    put(target, "one", keep_previous=False)
+    put(target, "two", keep_previous=False)
+    assert content(target) == "two" and names(target.parent) == ["checkpoint"]
+
+
+def test_folder_is_new_not_merged(target):
+    replace_folder(target, lambda f: write_json(f / "old.json", 1), keep_previous=False)
+    put(target, "one")
+    assert names(target) == ["a.json"]
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_failed_fill_changes_nothing(target, error):
+    put(target, "one")
+    put(target, "two")
+
+    def fill(folder):
+        write_json(folder / "a.json", "half")
+        raise error
+
+    with pytest.raises(type(error)):
+        replace_folder(target, fill, keep_previous=True)
+    assert (content(target), content(previous_folder(target))) == ("two", "one")
+    assert names(target.parent) == ["checkpoint", "checkpoint.previous"]
+
+
+def test_failed_first_fill_leaves_nothing(target):
+    with pytest.raises(ZeroDivisionError):
+        replace_folder(target, lambda _: 1 // 0, keep_previous=True)
+    assert existing_folder(target) is None and names(target.parent) == []
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill_at_rename(monkeypatch, number):
+    """Let the process die just before its rename `number` of a folder."""
+    rename, calls = Path.rename, []
+
+    def dying(self, to):
+        if self.is_dir():
+            calls.append(to)
+            if len(calls) == number:
+                raise Killed
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", dying)
+
+
+@pytest.mark.parametrize("keep_previous", [True, False])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_killed_at_a_rename(target, monkeypatch, number, keep_previous):
+    put(target, "one", keep_previous)
+    put(target, "two", keep_previous)
+    with monkeypatch.context() as patch:
+        kill_at_rename(patch, number)
+        with pytest.raises(Killed):
+            put(target, "three", keep_previous)
+    # Without a previous one to be kept, the third rename is on the way to its removal.
+    newest = "three" if number == 3 and not keep_previous else "two"
+    assert content(existing_folder(target)) == newest
+    put(target, "four", keep_previous)
+    assert content(target) == "four"
+    assert content(previous_folder(target)) == ("two" if keep_previous else None)
+    assert not list(target.parent.glob(".*"))
+
+
+def is_ours(folder):
+    return names(folder) == ["a.json"]
+
+
+def put_ours(target, text):
+    replace_folder(
+        *(target, lambda folder: write_json(folder / "a.json", text)),
+        keep_previous=False,
+        earlier=is_ours,
+    )
+
+
+def test_only_an_earlier_save_is_replaced(target):
+    put_ours(target, "one")
+    put_ours(target, "two")
+    assert content(target) == "two" and names(target.parent) == ["checkpoint"]
+    (target / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"checkpoint holds other files than an earlier save"):
+        put_ours(target, "three")
+    assert content(target) == "two" and (target / "thesis.txt").exists()
+    (target / "thesis.txt").unlink()
+    (target / "a.json").unlink()
+    put_ours(target, "four")  # an empty one will do
+    assert content(target) == "four"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_another_folder_called_previous_is_kept(target, there):
+    if there:
+        put_ours(target, "one")
+    other = target.with_name("checkpoint.previous")
+    other.mkdir(parents=True)
+    (other / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"checkpoint\.previous holds other files"):
+        put_ours(target, "two")
+    assert (other / "thesis.txt").exists() and target.exists() == there
+    assert not list(target.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_earlier_save_is_known_after_a_kill(target, monkeypatch, number):
+    put_ours(target, "one")
+    with monkeypatch.context() as patch:
+        kill_at_rename(patch, number)
+        with pytest.raises(Killed):
+            put_ours(target, "two")
+    put_ours(target, "three")
+    assert content(target) == "three" and names(target.parent) == ["checkpoint"]
+
+
+def test_killed_while_the_previous_one_is_removed(target, monkeypatch):
+    """What is left of it is no folder of the user's, so the next save need not ask."""
+    put_ours(target, "one")
+
+    def remove_half(folder, **_):
+        (folder / "a.json").unlink()
+        (folder / "b.json").touch()
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "rmtree", remove_half)
+        with pytest.raises(Killed):
+            put_ours(target, "two")
+    assert content(existing_folder(target)) == "two"
+    put_ours(target, "three")
+    assert content(target) == "three" and names(target.parent) == ["checkpoint"]
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint.previous"])
+@pytest.mark.parametrize("write", [put, put_ours])
+def test_a_file_is_not_replaced(target, name, write):
+    target.parent.mkdir()
+    file = target.with_name(name)
+    file.write_text("years of work")
+    with pytest.raises(ValueError, match=rf"{name} is a file, so no folder can be written there"):
+        write(target, "one")
+    assert file.read_text() == "years of work" and names(target.parent) == [name]
+
+
+def test_what_a_link_leads_to_is_replaced(target, tmp_path):
+    put_ours(tmp_path / "disk" / "real", "one")
+    target.parent.mkdir()
+    target.symlink_to(tmp_path / "disk" / "real")
+    put_ours(target, "two")
+    assert target.is_symlink() and content(target) == "two"
+    assert names(tmp_path / "disk") == ["real"]
+
+
+def test_killed_between_the_renames_by_hand(target):
+    put(target, "one")
+    target.rename(target.with_name("checkpoint.previous"))
+    fresh = target.with_name(".checkpoint.123.tmp")
+    fresh.mkdir()
+    write_json(fresh / "a.json", "two")
+    assert content(existing_folder(target)) == "one"
+    assert previous_folder(target) is None
+    with pytest.raises(OSError):
+        replace_folder(target, lambda f: (f / "no" / "such").write_text(""), keep_previous=True)
+    assert content(existing_folder(target)) == "one"
+    put(target, "three")
+    assert (content(target), content(previous_folder(target))) == ("three", "one")
+
+
+@pytest.mark.parametrize("process", [999_999_999, os.getpid()], ids=["another", "this"])
+def test_leftovers_of_dead_processes_are_removed(target, process):
+    leftover = target.with_name(f".checkpoint.{process}.tmp")
+    leftover.mkdir(parents=True)
+    (leftover / "half.json").write_text("{")
+    others = [
+        target.with_name(name)
+        for name in (f".model.{process}.tmp", f".checkpoint.two.{process}.tmp", ".checkpoint.x.tmp")
+    ]
+    for other in others:
+        other.mkdir()
+    put(target, "one")
+    assert names(target) == ["a.json"]
+    assert not leftover.exists() and all(other.exists() for other in others)
+
+
+def test_the_model_of_a_run_or_a_model(tmp_path):
+    assert model_folder(tmp_path) == tmp_path
+    put(tmp_path / "model", "one")
+    assert model_folder(tmp_path) == tmp_path / "model" == model_folder(tmp_path / "model")
+    (tmp_path / "model").rename(tmp_path / "model.previous")
+    assert model_folder(tmp_path) == tmp_path / "model.previous"
+
+
+def never(*_, **__):
+    raise AssertionError("the hub must not be asked")
+
+
+@pytest.mark.parametrize(
+    "name", ["runs/none/model", "./none", "~/none", "/none", "here/none", "here/", "file", "a b"]
+)
+def test_a_path_is_not_asked_of_the_hub(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(files, "snapshot_download", never)
+    with pytest.raises(ValueError) as error:
+        hub_folder(name)
+    assert str(error.value) == f"there is no folder {name}"
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError, ValueError])
+@pytest.mark.parametrize("name", ["nowhere", "someone/nowhere"])
+def test_errors_of_the_hub_are_one_sentence(name, kind, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise kind("it cannot be reached\nand much more\nthan one line")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "snapshot_download", fail)
+    with pytest.raises(ValueError) as error:
+        hub_folder(name)
+    assert str(error.value) == (
+        f"there is no folder {name}, and the hub gives no such model: it cannot be reached"
+    )
+
+
+def test_json_round_trip(tmp_path):
+    value = {"words": ["naïve", "日本", '"'], "none": None, "half": 0.5}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+    assert "naïve" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+def test_read_json_errors(tmp_path):
+    with pytest.raises(ValueError, match=r"has no a\.json; it is not complete"):
+        read_json(tmp_path / "a.json")
+    for damaged in (b'{"a": 1', b"", b'"\xff"'):
+        (tmp_path / "a.json").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"a\.json is damaged") as error:
+            read_json(tmp_path / "a.json")
+        assert "\n" not in str(error.value)
+
+
+def test_hashes_tell_damage(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "b").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    expected = hashes(tmp_path)
+    assert expected == {
+        "a": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "b": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    }
+    (tmp_path / "c").write_bytes(b"one more does no harm")
+    check_hashes(tmp_path, expected)
+    (tmp_path / "a").write_bytes(b"abd")
+    with pytest.raises(ValueError, match=r"/a is damaged"):
+        check_hashes(tmp_path, expected)
+    (tmp_path / "a").unlink()
+    with pytest.raises(ValueError, match="has no a; it is not complete"):
+        check_hashes(tmp_path, expected)
+
+
+def test_files_are_hashed_in_pieces(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"abc")
+    expected = hashes(tmp_path)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read whole"))
+    assert hashes(tmp_path) == expected
+    check_hashes(tmp_path, expected)
+
+
+def test_tensors_need_not_be_contiguous(tmp_path):
+    table = torch.arange(6.0).view(2, 3)
+    write_tensors(tmp_path / "t", {"turned": table.T, "part": table[:, 1]})
+    found = load_file(tmp_path / "t")
+    assert torch.equal(found["turned"], table.T) and torch.equal(found["part"], table[:, 1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="asks Linux what a number is")
+def test_flushed_before_it_is_renamed(target, monkeypatch):
+    """Every new file and folder, and then the folder that has them, in this order."""
+    seen = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    )
+    rename = Path.rename
+
+    def renamed(old, new):
+        if new == target:
+            seen.append("in place")
+        return rename(old, new)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    put(target, "new")
+    *inside, done, outside = (Path(name) for name in seen)
+    fresh = inside[-1]
+    assert inside == [fresh / "a.json", fresh] and fresh.suffix == ".tmp"
+    assert str(done) == "in place" and outside == target.parent

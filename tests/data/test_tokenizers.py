@@ -1,0 +1,235 @@
+"""Tokenizers: round trips, the end mark, vocabularies, and what damaged files say."""
+
+import json
+import lzma
+import pickle
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bighmm.data.tokenizers import SentencePieces, Subwords, Words, load_tokenizer, open_tokenizer
+from tokenizer_files import LINES, bpe, sentencepiece_model
+
+
+@pytest.fixture(params=["words", "raw", "tokenizers", "sentencepiece"])
+def tokenizer(request, tmp_path):
+    if request.param == "words":
+        return Words.build(LINES)
+    if request.param == "raw":
+        return Words.build(LINES, split="words", lowercase=True)
+    if request.param == "tokenizers":
+        return open_tokenizer(bpe(tmp_path / "tiny.json"))
+    return open_tokenizer(sentencepiece_model(tmp_path / "tiny.model"))
+
+
+def test_newline_is_the_end_mark(tokenizer):
+    a, b = tokenizer.encode("the cat"), tokenizer.encode("the dog sat")
+    assert a and b and tokenizer.end not in a + b
+    end = tokenizer.end
+    assert tokenizer.encode("the cat\n") == [*a, end]
+    assert tokenizer.encode("the cat\n\nthe dog sat\n") == [*a, end, end, *b, end]
+    assert tokenizer.encode("the cat\nthe dog sat") == [*a, end, *b]
+    assert tokenizer.encode("") == []
+    assert tokenizer.encode("\n") == [end]
+    assert tokenizer.encode_lines(["the cat", ""]) == [[*a, end], [end]]
+
+
+def test_round_trip(tokenizer):
+    text = "the cat sat\n\nthe dog sat\nthe mat"
+    ids = tokenizer.encode(text)
+    assert all(type(id) is int and 0 <= id < tokenizer.size for id in ids)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode([]) == ""
+    assert all(tokenizer.token(id) for id in ids)
+    for wrong in (-1, tokenizer.size):
+        with pytest.raises(ValueError, match=f"token id {wrong} is outside"):
+            tokenizer.decode([wrong])
+        with pytest.raises(ValueError, match=f"token id {wrong} is outside"):
+            tokenizer.token(wrong)
+
+
+def test_save_and_load(tokenizer, tmp_path):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    tokenizer.save(folder)
+    for again in (load_tokenizer(folder), pickle.loads(pickle.dumps(tokenizer))):
+        assert again.kind == tokenizer.kind
+        assert again.fingerprint() == tokenizer.fingerprint()
+        assert (again.size, again.end, again.unknown) == (
+            tokenizer.size,
+            tokenizer.end,
+            tokenizer.unknown,
+        )
+        assert again.encode("the cat ran\n") == tokenizer.encode("the cat ran\n")
+
+
+def test_ids_follow_counts_with_one_of_each_mark():
+    words = Words.build(LINES)
+    assert words.words == ["<eos>", "the", "cat", "sat", "<unk>", "a", "dog", "mat"]
+    assert words.counts == [3, 3, 2, 2, 1, 1, 1, 1]
+    assert words.encode("the zebra\n") == [1, words.unknown, words.end]
+    assert words.encode("<unk>") == [words.unknown]
+    assert words.decode(words.encode("the zebra")) == "the <unk>"
+
+
+def test_unknown_is_there_without_being_seen():
+    words = Words.build(["a b"])
+    assert words.words[-1] == "<unk>" and words.counts[-1] == 0
+    assert words.encode("c") == [words.unknown]
+
+
+def test_min_count_and_max_size():
+    words = Words.build(LINES, min_count=2)
+    assert words.words == ["<unk>", "<eos>", "the", "cat", "sat"]
+    assert words.counts == [4, 3, 3, 2, 2]
+    words = Words.build(LINES, max_size=4)
+    assert words.words == ["<unk>", "<eos>", "the", "cat"]
+    assert words.size == 4 and sum(words.counts) == 14
+    assert Words.build(LINES, max_size=100).size == 8
+
+
+def test_build_from_words_and_lowercase():
+    assert Words.build([line.split() for line in LINES]).words == Words.build(LINES).words
+    words = Words.build([["The", "CAT"], ["the"]], lowercase=True)
+    assert "the" in words.words and "The" not in words.words
+    assert words.encode("THE cat") == words.encode("the Cat")
+
+
+def test_fingerprint_follows_the_vocabulary():
+    first = Words.build(LINES)
+    assert first.fingerprint() == Words.build(iter(LINES)).fingerprint()
+    assert first.fingerprint() != Words.build(LINES[:2]).fingerprint()
+    assert first.fingerprint() != Words.build(LINES, lowercase=True).fingerprint()
+
+
+def test_raw_text_is_split_and_spaced():
+    text = (
+        'He said "don\'t (ever) do that", e.g. in the U.S. for $3.50 -- or 1,000; '
+        "see os.path.join() and/or 'well-known' 50% [1]... Really?"
+    )
+    words = Words.build([text], split="words")
+    for whole in ("don't", "e.g.", "U.S.", "3.50", "--", "1,000", "os.path.join", "well-known"):
+        assert whole in words.words
+    for mark in '()",;$%[].?':
+        assert mark in "".join(words.words)
+    assert words.decode(words.encode(text)) == text
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text())
+def test_raw_text_keeps_every_visible_character(text):
+    words = Words.build([text, "x"], split="words")
+    shown = words.decode(words.encode(text))
+    assert "".join(shown.split()) == "".join(text.replace("<eos>", "\n").split())
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.text(alphabet="ab \t\u00a0é"), max_size=4))
+def test_whitespace_text_is_restored(lines):
+    words = Words.build([*lines, "x"])
+    shown = words.decode(words.encode("\n".join(lines)))
+    assert [line.split() for line in shown.split("\n")] == [line.split() for line in lines or [""]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "empty"),
+        (["<eos>", "<unk>", "a b"], "'a b' is empty or holds whitespace"),
+        (["<eos>", "<unk>", ""], "'' is empty"),
+        (["<eos>", "<unk>", "a", "a"], "'a' is in the word list twice"),
+        (["<eos>", "a"], "lacks <unk>"),
+        (["<unk>", "a"], "lacks <eos>"),
+    ],
+)
+def test_wrong_word_lists(words, said):
+    with pytest.raises(ValueError, match=said):
+        Words(words)
+
+
+def test_wrong_settings():
+    with pytest.raises(ValueError, match="min_count is 0"):
+        Words.build(LINES, min_count=0)
+    with pytest.raises(ValueError, match="max_size is 2"):
+        Words.build(LINES, max_size=2)
+    with pytest.raises(ValueError, match="split is 'letters'"):
+        Words.build(LINES, split="letters")
+    with pytest.raises(ValueError, match="no word occurs 9 times"):
+        Words.build(LINES, min_count=9)
+    with pytest.raises(ValueError, match="no word occurs"):
+        Words.build([])
+    with pytest.raises(ValueError, match="'a b' is empty or holds whitespace"):
+        Words.build([["a b"]])
+
+
+def test_end_mark_of_tokenizer_files(tmp_path):
+    named = open_tokenizer(bpe(tmp_path / "a.json", end="<|endoftext|>", extra=("<unk>", "[SEP]")))
+    assert named.token(named.end) == "<|endoftext|>"
+    assert named.token(named.unknown) == "<unk>"
+    with pytest.raises(ValueError, match=r"a.json has no end mark; one of <eos>, </s>"):
+        open_tokenizer(bpe(tmp_path / "a.json", end="<stop>"))
+    # a saved tokenizer says which one it is
+    chosen = Subwords((tmp_path / "a.json").read_bytes(), end="<stop>")
+    chosen.save(tmp_path)
+    assert load_tokenizer(tmp_path).token(chosen.end) == "<stop>"
+
+
+def test_xz_files_and_folders_open_too(tmp_path):
+    plain = open_tokenizer(bpe(tmp_path / "tiny.json"))
+    packed = tmp_path / "tiny.json.xz"
+    packed.write_bytes(lzma.compress((tmp_path / "tiny.json").read_bytes()))
+    assert open_tokenizer(packed).fingerprint() == plain.fingerprint()
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"tiny.json.xz is damaged"):
+        open_tokenizer(packed)
+    words = Words.build(LINES)
+    words.save(tmp_path)
+    assert open_tokenizer(tmp_path).fingerprint() == words.fingerprint()
+    assert open_tokenizer(str(tmp_path / "vocab.json")).fingerprint() == words.fingerprint()
+
+
+def test_sentencepiece_marks(tmp_path):
+    made = open_tokenizer(sentencepiece_model(tmp_path / "tiny.model"))
+    assert made.kind == "sentencepiece"
+    assert (made.token(made.end), made.token(made.unknown)) == ("</s>", "<unk>")
+    with pytest.raises(ValueError, match="damaged or is not a SentencePiece model"):
+        SentencePieces(b"no model")
+
+
+def test_sentencepiece_missing(tmp_path, monkeypatch):
+    (tmp_path / "tiny.model").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ValueError, match=r"bighmm\[sentencepiece\]"):
+        open_tokenizer(tmp_path / "tiny.model")
+
+
+def test_what_is_no_tokenizer(tmp_path):
+    with pytest.raises(ValueError, match="no tokenizer in"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="does not exist"):
+        open_tokenizer(tmp_path / "none.json")
+    (tmp_path / "merges.txt").write_text("a b")
+    with pytest.raises(ValueError, match=r"merges.txt is of an unknown kind"):
+        open_tokenizer(tmp_path / "merges.txt")
+    for content, said in [
+        ("{", "not JSON"),
+        ("[]", "no JSON object"),
+        ('{"a": 1}', "not a file of the tokenizers library"),
+        ('{"kind": "words"}', '"words" must be a list'),
+        ('{"kind": "words", "words": [1]}', '"words" must be a list'),
+        ('{"kind": "words", "words": ["a"], "counts": ["x"]}', '"counts" must be'),
+        ('{"kind": "words", "words": ["a"]}', "lacks <eos>"),
+    ]:
+        (tmp_path / "vocab.json").write_text(content)
+        with pytest.raises(ValueError, match=r"vocab.json") as error:
+            load_tokenizer(tmp_path)
+        assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_vocabulary_file_is_readable(tmp_path):
+    Words.build(["naïve café"]).save(tmp_path)
+    text = (tmp_path / "vocab.json").read_text(encoding="utf-8")
+    assert '"naïve"' in text
+    assert set(json.loads(text)) == {"kind", "split", "lowercase", "words", "counts"}

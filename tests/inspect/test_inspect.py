@@ -1,0 +1,140 @@
+"""Words, neighbours and shares of states, against the plain tables."""
+
+import numpy as np
+import pytest
+import torch
+
+from bighmm import HMM
+from bighmm.infer.reference import marginals_loop
+from bighmm.inspect import likely_words, next_states, plot_posterior, previous_states, states
+from bighmm.inspect import state_shares as shares_of
+from bighmm.model.transitions import EVERY, Factored
+from models import KINDS, random_hmm
+
+STATES = [4, 0, 5, 4]
+
+
+@pytest.fixture(params=[2**24, 7], ids=["whole", "pieces"])
+def pieces(request, monkeypatch):
+    monkeypatch.setattr(states, "CHUNK_ELEMENTS", request.param)
+
+
+def check(found, wanted):
+    """`found` is what stands highest in the rows of `wanted` (N, C)."""
+    best = wanted.topk(found.probs.shape[1])
+    torch.testing.assert_close(found.probs, best.values)
+    torch.testing.assert_close(found.ids, best.indices.masked_fill(best.values == 0, -1))
+
+
+@pytest.mark.parametrize("end, reset", [(0, True), (3, True), (0, False), (None, True)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_and_neighbours(kind, end, reset, pieces):
+    hmm = random_hmm(kind, states=6, vocabulary=5, seed=3, end=end, reset=reset)
+    _, transition, emission = hmm.tables()
+    check(likely_words(hmm, STATES, 3), emission[STATES])
+    check(next_states(hmm, STATES, 4), transition[STATES])
+    shares = torch.tensor([0.3, 0.0, 0.1, 0.2, 0.25, 0.15], dtype=torch.float64)
+    for weights in (None, shares):
+        joint = transition.T * (1 if weights is None else weights)
+        if end is not None and reset:
+            joint = joint * (1 - emission[:, end])
+        found = previous_states(hmm, STATES, 5, weights)
+        check(found, (joint / joint.sum(1, keepdim=True))[STATES])
+    assert (previous_states(hmm, STATES, 6, shares).ids[:, -1] == -1).all()
+
+
+def test_more_than_there_is():
+    hmm = random_hmm("blocked-factored", states=6, vocabulary=5)
+    assert likely_words(hmm, [0], 99).ids.shape == (1, 5)
+    assert next_states(hmm, [0], 99).ids.shape == previous_states(hmm, [0], 99).ids.shape == (1, 6)
+
+
+def test_a_state_that_nothing_leads_to():
+    never = torch.tensor([[0.0, 1.0], [0.0, 1.0]])
+    hmm = HMM.from_probs(torch.tensor([1.0, 0.0]), never, torch.full((2, 2), 0.5))
+    found = previous_states(hmm, [0, 1], 2)
+    assert found.ids[0].tolist() == [-1, -1] and found.probs[0].tolist() == [0, 0]
+    assert found.probs[1].tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares(kind, monkeypatch):
+    """The mean of the posteriors over all tokens, sentence by sentence, in batches."""
+    monkeypatch.setattr("bighmm.infer.inputs.CHUNK_ELEMENTS", 60)
+    hmm = random_hmm(kind, states=6, vocabulary=5, seed=2, end=0)
+    tokens = np.array([1, 2, 0, 4, 0, 3, 3, 3, 1, 0, 2, 4], dtype=np.uint16)
+    sentences = [[1, 2, 0], [4, 0], [3, 3, 3, 1, 0], [2, 4]]
+    wanted = torch.cat([marginals_loop(hmm, sentence) for sentence in sentences]).mean(0)
+    torch.testing.assert_close(shares_of(hmm, tokens), wanted)
+
+    sentences[2:3] = [[3, 3], [3, 1, 0]]  # the third was cut off, and the next one is another text
+    wanted = torch.cat([marginals_loop(hmm, sentence) for sentence in sentences]).mean(0)
+    torch.testing.assert_close(shares_of(hmm, tokens, np.array([0, 7, 12])), wanted)
+
+
+def test_shares_without_an_end_mark_or_a_chance():
+    hmm = random_hmm("dense-table", end=None)
+    wanted = marginals_loop(hmm, [1, 0, 3]).mean(0)
+    torch.testing.assert_close(shares_of(hmm, np.array([1, 0, 3])), wanted)
+    impossible = HMM.from_probs(torch.ones(1), torch.ones(1, 1), torch.tensor([[1.0, 0.0]]))
+    assert shares_of(impossible, np.array([0, 1])).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    "ask, sentence",
+    [
+        (lambda hmm: likely_words(hmm, [6], 1), "there is no state 6: states go from 0 to 5"),
+        (lambda hmm: next_states(hmm, [], 1), "at least one"),
+        (lambda hmm: previous_states(hmm, [0], 0), "at least one must be asked for, not 0"),
+        (lambda hmm: shares_of(hmm, np.array([])), "at least one token"),
+    ],
+)
+def test_bad_questions(ask, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        ask(random_hmm("dense-table"))
+
+
+def test_the_matrix_is_never_whole(monkeypatch):
+    """Of 1,500 × 1,500 transition logits no more than 2¹⁴ are there at a time."""
+    largest = 0
+    logits = Factored.logits
+
+    def watched(self, rows, columns=EVERY):
+        nonlocal largest
+        found = logits(self, rows, columns)
+        largest = max(largest, found.numel())
+        return found
+
+    hmm = random_hmm("blocked-factored", states=1500, vocabulary=6, dtype=torch.float32)
+    monkeypatch.setattr(states, "CHUNK_ELEMENTS", 2**14)
+    monkeypatch.setattr(Factored, "logits", watched)
+    previous_states(hmm, [5, 3], 2)
+    next_states(hmm, list(range(1500)), 2)
+    assert 0 < largest <= 2**14
+
+
+def test_words_with_signs_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    row = {"word": "$a_$", "states": [{"state": 3, "prob": 0.5, "words": ["$\\", "b\n"]}]}
+    plot_posterior([row, row], tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["plot", "plot.sound", "plot.", ".png", "plot.svg.old"])
+def test_an_ending_must_say_the_format(name, tmp_path):
+    pytest.importorskip("matplotlib")
+    row = {"word": "a", "states": [{"state": 3, "prob": 0.5, "words": ["b"]}]}
+    with pytest.raises(ValueError, match=r"is not supported for a plot; use one of .*\.png, "):
+        plot_posterior([row], tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    plot_posterior([row], tmp_path / "PLOT.PNG")
+    assert (tmp_path / "PLOT.PNG").is_file()
+
+
+@pytest.mark.parametrize("name", ["plots", "plots.png"])
+def test_a_folder_is_no_place_for_a_plot(name, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=f"{name} is a folder; give the name of a file"):
+        plot_posterior([], f"{tmp_path / name}/")
+    assert [path.name for path in tmp_path.rglob("*")] == [name]

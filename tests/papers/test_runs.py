@@ -1,0 +1,327 @@
+"""Training what a paper lacks: once for real, and with a pretender for all that can happen."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bighmm.reproduce import runs
+from bighmm.train.recipe import read_recipe
+
+PRETENDER = (sys.executable, str(Path(__file__).with_name("pretender.py")))
+
+
+@pytest.fixture
+def pretend(monkeypatch, tmp_path, root):
+    """pretend(name="fail", …) says what the runs do instead of training."""
+    recipe = read_recipe(root / "recipes" / "small" / "hmm.toml").to_dict()
+    recipe["corpus"]["data"] = "/some/where/text.txt"
+    result = {
+        "run": "runs/x",
+        "recipe": recipe,
+        "parameters": 500,
+        "steps": 10,
+        "seconds": 1.5,
+        "device": "cpu",
+        "valid": {"perplexity": 41.0},
+        "test": {"perplexity": 39.0},
+        "samples": ["a", "b"],
+    }
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    monkeypatch.setattr(runs, "BIGHMM", PRETENDER)
+    monkeypatch.setenv("RESULT", str(tmp_path / "result.json"))
+
+    def pretend(**behaviour):
+        names = {name.replace("_", "-"): what for name, what in behaviour.items()}
+        monkeypatch.setenv("BEHAVIOUR", json.dumps(names))
+
+    pretend()
+    return pretend
+
+
+@pytest.fixture
+def data(words):
+    return ("--data", f"words={words}", "--data", f"other={words}")
+
+
+def results(root):
+    return {path.name for path in root.glob("results/small/*.json")}
+
+
+def test_for_real(reproduce, rows, root, words):
+    """A trained and a counted model; then the former goes on from its last checkpoint."""
+    train = ("small/table1", "--only", "count", "--run", "--data", f"words={words}")
+    done = reproduce("small/figure2", "--run", "--data", f"words={words}")
+    assert done.status == 0, done.err
+    assert "hmm-words: started\n" in done.err and "hmm-words: finished; valid " in done.err
+    assert reproduce(*train).status == 0
+    found = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
+    assert "run" not in found and "samples" not in found and found["training_device"] == "cpu"
+    assert found["recipe"]["corpus"]["data"] == "words" and found["at_once"] == 1
+    assert found["recipe"]["training"]["seed"] == 1 and len(found["valid_curve"]) == 4
+    assert found["train"]["split"] == "train" and found["train"]["tokens"] == 7 * 180
+    assert str(root) not in json.dumps(found)
+    log = (root / "runs" / "small" / "hmm-words.log").read_text()
+    assert log.startswith("$ bighmm train --recipe ") and "\n$ bighmm eval " in log
+
+    shown = {row["recipe"]: row["ours"] for row in rows("small") if row["ours"]}
+    assert set(shown) == {"hmm", "count"}
+    assert shown["hmm"]["valid"] == found["valid"]["perplexity"]
+    assert shown["hmm"]["train"] == found["train"]["perplexity"] < shown["hmm"]["valid"]
+
+    for path in root.glob("results/small/*.json"):
+        path.unlink()
+    (root / "runs" / "small" / "hmm-words" / "result.json").unlink()
+    done = reproduce("small", "--only", "hmm", "--run", "--data", f"words={words}")
+    assert done.status == 2 and "training needs other" in done.err
+    done = reproduce("small/figure2", "--run", "--data", f"words={words}")
+    assert done.status == 0 and "hmm-words: goes on\n" in done.err
+    again = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
+    same = ("valid", "test", "train", "steps", "valid_curve", "recipe")
+    assert [again[key] for key in same] == [found[key] for key in same]
+
+
+def test_what_is_missing_is_run_once(reproduce, root, data, pretend):
+    done = reproduce("small", "--run", *data)
+    assert done.status == 0 and "3 to train, 1 at a time\n" in done.err
+    assert results(root) == {"count-words.json", "hmm-words.json", "hmm-other.json"}
+    assert "hmm-words: finished; valid 41.0, test 39.0, 1.5 s\n" in done.err
+    kept = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
+    assert kept["train"]["perplexity"] == 20.0  # asked for in the other table
+    assert kept["train"]["arguments"][1:] == [
+        *("--data", data[1].partition("=")[2], "--split", "train"),
+        *("--device", "cpu", "--operands", "auto", "--json"),
+    ]
+    other = json.loads((root / "results" / "small" / "hmm-other.json").read_text())
+    assert "train" not in other
+    again = reproduce("small", "--run")
+    assert again.status == 0 and again.err == "nothing is missing\n"
+
+
+def test_seeds(reproduce, rows, root, data, pretend):
+    assert reproduce("small/figure2", "--run", "--seeds", "2", *data).status == 0
+    assert reproduce("small/figure2", "--run").err == "nothing is missing\n"
+    done = reproduce("small", "--run", "--seeds", "1,2", "--only", "o", *data)
+    assert done.status == 0
+    assert reproduce("small/figure2", "--run", "--seeds", "1,2,3", *data).status == 0
+    assert results(root) == {
+        *("hmm-words.json", "hmm-words-seed2.json", "hmm-words-seed3.json"),
+        *("hmm-other.json", "hmm-other-seed2.json"),
+        "count-words.json",  # counting is the same with every seed
+    }
+    path = root / "results" / "small" / "hmm-words-seed3.json"
+    assert json.loads(path.read_text())["recipe"]["training"]["seed"] == 3
+    assert rows("small/figure2")[0]["ours"]["runs"] == 3
+
+
+def test_seeds_of_a_table(reproduce, root, data, pretend):
+    path = root / "recipes" / "small" / "rows.toml"
+    path.write_text(path.read_text().replace('axis = "states"', 'axis = "states"\nseeds = [7, 8]'))
+    assert reproduce("small/table1", "--run", "--only", "hmm", *data).status == 0
+    assert "2 to train" in reproduce("small", "--run", "--only", "hmm", *data).err
+    assert {"hmm-words.json", "hmm-words-seed7.json", "hmm-words-seed8.json"} <= results(root)
+    assert reproduce("small/figure2", "--run").err == "nothing is missing\n"
+    assert "1 to train" in reproduce("small/figure2", "--run", "--seeds", "9", *data).err
+
+
+PREPARE = """
+    [[prepare]]
+    makes = "labels/words"
+    corpus = "words"
+    command = "distill models/teacher --states 16 --random"
+
+    [[prepare]]
+    makes = "models/teacher"
+    corpus = "words"
+    command = "train --recipe recipes/small/hmm-other.toml"
+
+    [[prepare]]
+    makes = "models/given"
+    by_hand = "put a model into that folder"
+"""
+
+
+@pytest.fixture
+def begins(root, more):
+    """begins(labels="labels/words") lets the recipe of hmm-words begin with something."""
+    more(PREPARE)
+
+    def begins(**initial):
+        path = root / "recipes" / "small" / "hmm.toml"
+        lines = [f'{key} = "{folder}"\n' for key, folder in initial.items()]
+        path.write_text(f"{path.read_text()}[initial]\n{''.join(lines)}")
+
+    return begins
+
+
+def test_what_recipes_begin_with_is_made_first(reproduce, root, data, pretend, begins):
+    begins(labels="labels/words")
+    done = reproduce("small", "--run", "--only", "hmm", *data)
+    assert done.status == 0, done.err
+    said = [line for line in done.err.splitlines() if "other" not in line]
+    assert said[:6] == [
+        "to prepare: models/teacher, labels/words",
+        "2 to train, 1 at a time",
+        "models/teacher: being made",
+        "models/teacher: made",
+        "labels/words: being made",
+        "labels/words: made",
+    ]
+    assert (root / "labels" / "words" / "manifest.json").exists()
+    kept = (root / "runs" / "small" / "labels-words.log").read_text()
+    text = data[1].partition("=")[2]
+    out = root / "labels" / "words"
+    assert kept.splitlines()[0] == (
+        f"$ bighmm distill models/teacher --states 16 --random --data {text} --out {out}"
+    )
+    (root / "results" / "small" / "hmm-words.json").unlink()
+    assert "prepare" not in reproduce("small/figure2", "--run", *data).err
+
+
+def test_what_needs_something_that_could_not_be_made_fails(reproduce, root, data, pretend, begins):
+    begins(labels="labels/words")
+    pretend(teacher="fail")
+    done = reproduce("small", "--run", "--only", "hmm", *data)
+    assert done.status == 1 and results(root) == {"hmm-other.json"}
+    assert "models/teacher: failed; status 2, read " in done.err
+    assert "labels/words: failed; it needs models/teacher, which could not be made" in done.err
+    assert "hmm-words: failed; it needs labels/words, which could not be made" in done.err
+
+
+def test_what_is_put_there_by_hand(reproduce, refused, root, data, pretend, begins):
+    begins(head="models/given")
+    said = refused("small/figure2", "--run", *data)
+    assert "models/given; put a model into that folder" in said
+    assert not (root / "runs").exists()
+    (root / "models" / "given").mkdir(parents=True)
+    assert reproduce("small/figure2", "--run", *data).status == 0
+
+
+def test_a_stopped_preparation_goes_on(reproduce, root, data, pretend, begins):
+    begins(pretrained="models/teacher")
+    folder = root / "models" / "teacher"
+    folder.mkdir(parents=True)
+    (folder / "recipe.json").touch()
+    assert reproduce("small/figure2", "--run", *data).status == 0
+    assert "--resume" in (root / "runs" / "small" / "models-teacher.log").read_text()
+
+
+def test_tokenizers(reproduce, refused, root, data, pretend, tmp_path):
+    path = root / "recipes" / "small" / "rows.toml"
+    path.write_text(path.read_text().replace("curves", 'tokenizers = ["words"]\ncurves'))
+    said = "training needs the tokenizer of words; say where with --tokenizer words=FILE"
+    assert said in refused("small", "--run", *data)
+    for given, said in (
+        ("other=x", "small uses no tokenizer for 'other'; choose from words"),
+        ("words=no/where", "no/where as --tokenizer words=… says"),
+        ("words", "--tokenizer words is not of the form NAME=FILE"),
+    ):
+        assert said in refused("small", "--run", *data, "--tokenizer", given)
+    file = tmp_path / "pieces.model"
+    file.touch()
+    assert reproduce("small", "--run", *data, "--tokenizer", f"words={file}").status == 0
+    logs = {name: (root / "runs/small" / f"{name}.log").read_text() for name in ("hmm-words",)}
+    assert f"--tokenizer {file}" in logs["hmm-words"]
+    assert "--tokenizer" not in (root / "runs/small/hmm-other.log").read_text()
+
+
+def test_pythons_documentation_needs_no_folder(reproduce, root, pretend):
+    path = root / "recipes" / "small" / "rows.toml"
+    path.write_text(path.read_text().replace('"words"', '"pydoc"'))
+    assert reproduce("small/figure2", "--run").status == 0
+    assert "--data pydoc" in (root / "runs/small/hmm-pydoc.log").read_text()
+
+
+def test_failures_do_not_stop_the_others(reproduce, root, data, pretend):
+    pretend(count_words="fail")
+    done = reproduce("small", "--run", *data)
+    assert done.status == 1 and "HMM 2^4" in done.out
+    log = root / "runs" / "small" / "count-words.log"
+    said = f"count-words: failed; status 2, read {log} (bighmm: there is no luck today)\n"
+    assert said in done.err
+    assert done.err.endswith("bighmm: 1 of the runs failed: count-words\n")
+    assert results(root) == {"hmm-words.json", "hmm-other.json"}
+    pretend()
+    assert "1 to train" in reproduce("small", "--run", *data).err
+    assert "count-words.json" in results(root)
+
+
+def test_several_at_a_time(reproduce, root, data, pretend):
+    pretend(count_words="meet", hmm_words="meet")
+    done = reproduce("small", "--run", "--jobs", "2", *data)
+    assert done.status == 0 and len(results(root)) == 3
+    kept = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
+    assert kept["at_once"] == 2
+
+
+def test_a_finished_run_is_not_trained_again(reproduce, root, data, pretend):
+    assert reproduce("small/figure2", "--run", *data).status == 0
+    (root / "results" / "small" / "hmm-words.json").unlink()
+    pretend(hmm_words="fail")
+    done = reproduce("small/figure2", "--run", *data)
+    assert done.status == 0 and "hmm-words: was trained before\n" in done.err
+    (root / "results" / "small" / "hmm-words.json").unlink()
+    recipe = root / "recipes" / "small" / "hmm.toml"
+    recipe.write_text(recipe.read_text().replace("epochs = 1", "epochs = 2"))
+    done = reproduce("small/figure2", "--run", *data)
+    said = "holds a run with another configuration: training.epochs (1.0, 2.0); move it away"
+    assert done.status == 1 and said in done.err and not results(root)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "training needs other and words; say where with --data other=FOLDER --data words="),
+        (["--data", "words=."], "training needs other; say where with --data other=FOLDER"),
+        (["--data", "words"], "--data words is not of the form NAME=FOLDER"),
+        (["--data", "wrds=."], "small uses no corpus 'wrds'; choose from other, words"),
+        (["--data", "words=no/where"], "no/where as --data words=… says"),
+    ],
+)
+def test_data_is_checked_before_anything_starts(refused, root, pretend, flags, said):
+    assert said in refused("small", "--run", *flags)
+    assert not (root / "runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_and_gone_on_with(reproduce, root, data, pretend, number):
+    pretend(hmm_words="wait")
+    folder = root / "runs" / "small"
+
+    def stop_when_it_waits():
+        end = time.monotonic() + 20
+        while not (folder / "hmm-words" / "recipe.json").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=stop_when_it_waits)
+    thread.start()
+    done = reproduce("small", "--run", *data)
+    thread.join()
+    assert done.status == 130 and done.out == ""
+    assert done.err.endswith(
+        "bighmm: stopped; the same command goes on where the runs were saved\n"
+    )
+    assert (folder / "hmm-words" / "saved").exists() and results(root) == {"count-words.json"}
+    done = reproduce("small", "--run", *data)
+    assert done.status == 0 and "2 to train" in done.err and "hmm-words: goes on\n" in done.err
+    assert "--resume" in (folder / "hmm-words.log").read_text() and len(results(root)) == 3
+
+
+def test_save_run_keeps_the_same(reproduce, root, data, pretend, tmp_path):
+    """benchmarks/save_run.py writes what `record_of` makes."""
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "save_run.py"
+    assert reproduce("small/figure2", "--run", *data).status == 0
+    out = tmp_path / "kept.json"
+    command = [sys.executable, script, root / "runs/small/hmm-words", out, "--peak-gib", "2"]
+    subprocess.run(command, check=True, capture_output=True)
+    kept = json.loads(out.read_text())
+    made = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
+    assert kept["recipe"]["corpus"]["data"] == "text.txt" and kept["peak_gib"] == 2
+    assert set(kept) == set(made) - {"train", "at_once"} | {"peak_gib"}

@@ -1,0 +1,149 @@
+"""The papers of this repository: rows, recipes, claims, results, and their places in a document."""
+
+import dataclasses
+import json
+import shlex
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bighmm.model.networks.pretrained import own_config
+from bighmm.reproduce.claims import judge
+from bighmm.reproduce.prepare import named_in
+from bighmm.reproduce.report import write_docs
+from bighmm.reproduce.results import EVAL_BATCH, read_results, result_files
+from bighmm.reproduce.rows import papers_in, read_paper
+from bighmm.train.recipe import InitialSettings, from_dict, read_recipe
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(params=papers_in(ROOT))
+def paper(request):
+    return read_paper(ROOT, request.param)
+
+
+def lee(*names):
+    return [read_recipe(ROOT / "recipes" / "lee2025" / f"{name}.toml") for name in names]
+
+
+def test_no_result_is_forgotten(paper):
+    found = set()
+    for row in paper.rows:
+        read_results(paper, row)
+        found |= set(result_files(paper, row).values())
+    assert set(paper.results.glob("*.json")) - {paper.results / EVAL_BATCH} == found
+
+
+def test_every_recipe_is_valid_and_used(paper):
+    used = {paper.recipe_file(row) for row in paper.rows if row.recipe is not None}
+    for entry in paper.prepare:
+        words = shlex.split(entry.command or "")
+        used |= {ROOT / word for word in words if word.endswith(".toml")}
+    for path in list(used):  # and what they are like
+        while like := tomllib.loads(path.read_text(encoding="utf-8")).get("like"):
+            path = path.parent / like
+            used.add(path)
+    folder = ROOT / "recipes" / paper.name
+    assert set(folder.glob("*.toml")) - {folder / "rows.toml"} == used
+    for path in used:
+        read_recipe(path)
+
+
+def test_what_recipes_begin_with_can_be_prepared(paper):
+    made = {entry.makes for entry in paper.prepare}
+    for row in paper.rows:
+        if row.recipe is not None:
+            assert set(named_in(paper.recipe_file(row))) <= made
+
+
+def test_the_papers_own_figures_do_not_contradict_the_claims(paper):
+    assert paper.claims
+    for claim in paper.claims:
+        judged = judge(paper, claim)
+        assert claim.inequality.holds(judged.paper) is not False, claim.says
+
+
+def test_the_document_has_what_the_results_say(paper, tmp_path):
+    document, again = ROOT / "docs" / "reproduction.md", tmp_path / "again.md"
+    shutil.copyfile(document, again)
+    write_docs(paper, again)
+    assert again.read_text(encoding="utf-8") == document.read_text(encoding="utf-8")
+
+
+def test_settings_that_all_rows_of_lee2025_share():
+    paper = read_paper(ROOT, "lee2025")
+    for row in paper.rows:
+        recipe = read_recipe(paper.recipe_file(row))
+        training = recipe.training
+        if row.corpus != "web" or training.optimizer == "baum-welch":
+            continue
+        shared = (training.epochs, training.batches, training.batch, training.window)
+        assert shared == (2.85, "windows", 200, 64)
+        assert (training.beta1, training.beta2) == (0.9, 0.95)
+        assert training.weight_decay == (0.0 if row.recipe == "scalar-no-decay" else 0.1)
+        assert (training.schedule, training.warmup, training.final_lr) == ("cosine", 0.05, 0.1)
+        assert training.state_dropout == 0 and recipe.model.support == "dense"
+
+
+def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
+    """Labels or not, which learning rate, how many states, where weights come from."""
+    for plain, other, field in (
+        ("scalar-512", "lvd-scalar", "initial"),
+        ("scalar-512", "lvd-tokens-all", "initial"),
+        ("ablation-b-512", "lvd-linear", "initial"),
+        ("chiu-rush-512", "lvd-mlp", "initial"),
+        ("centroids-none", "centroids-frozen", "initial"),
+        ("smollm2-random", "smollm2-random-lvd", "initial"),
+        ("smollm2-pretrained", "smollm2-pretrained-lvd", "initial"),
+        ("scalar-128", "scalar-4096", "model"),
+        ("transfer-random-1e-4", "transfer-random-3e-3", "training"),
+        ("scalar-512", "scalar-1e-1", "training"),
+        ("scalar-1e-1", "lvd-scalar-1e-1", "initial"),
+        ("scalar-1e-1", "scalar-no-decay", "training"),
+        ("scalar-128-4e-1", "scalar-2048-4e-1", "model"),
+        ("lvd-scalar-random", "lvd-scalar-random-1e-1", "training"),
+        ("ablation-b-512", "linear-1e-2", "training"),
+        ("linear-1e-2", "lvd-linear-1e-2", "initial"),
+        ("chiu-rush-512", "mlp-25e-4", "training"),
+        ("mlp-25e-4", "lvd-mlp-25e-4", "initial"),
+        ("factor-a", "factor-a-pi", "parameters"),
+        ("ablation-b-512", "factor-a-b", "parameters"),
+    ):
+        one, two = (recipe.to_dict() for recipe in lee(plain, other))
+        assert [section for section in one if one[section] != two[section]] == [field]
+
+
+def test_transformers_of_lee2025_have_the_sizes_of_their_pretrained_ones():
+    random, teacher = lee("transfer-random-3e-4", "transformer")
+    wanted = own_config(**dataclasses.asdict(teacher.parameters))
+    sizes = json.loads(random.parameters.backbone)
+    assert type(wanted)(**{**sizes, "reach": tuple(sizes["reach"])}) == wanted
+    (centroids,) = lee("centroids")
+    assert centroids.parameters.width == teacher.parameters.width
+
+
+def test_results_were_made_from_the_recipes(paper):
+    """What a user runs is what was measured, but for the seed, the device and how often to look."""
+    for row in paper.rows:
+        if row.recipe is None:
+            continue
+        recipe = _what_matters(read_recipe(paper.recipe_file(row)))
+        for result in read_results(paper, row):  # none before a row has been run
+            assert _what_matters(from_dict(result["recipe"], "result")) == recipe, row.recipe
+
+
+def _what_matters(recipe):
+    training = dataclasses.asdict(recipe.training)
+    aside = {"seed", "device", "checks_per_epoch", "checkpoint_at_checks"}
+    if recipe.training.schedule != "plateau":
+        aside |= {"plateau_factor", "plateau_patience"}
+    kept = {name: value for name, value in training.items() if name not in aside}
+    names = {
+        name: Path(folder).name
+        for name in InitialSettings.FOLDERS
+        if (folder := getattr(recipe.initial, name))
+    }
+    return recipe.model, recipe.parameters, dataclasses.replace(recipe.initial, **names), kept

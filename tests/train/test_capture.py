@@ -1,0 +1,214 @@
+"""Which training steps a GPU may capture as a graph: those in which the host decides nothing.
+
+There need not be a GPU: the kernels run in Triton's interpreter, and every operation that torch is
+asked for in a step is looked at.
+"""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bighmm.base import randomness
+from bighmm.lm.baselines.neural import NeuralLM
+from bighmm.model import params
+from bighmm.model.params.neural import VARIANTS
+from bighmm.train.baum_welch import BaumWelchUpdate
+from bighmm.train.objective import HMMObjective, LabelledObjective, Window
+from bighmm.train.recipe import TrainingSettings
+from bighmm.train.schedule import make_schedule
+from bighmm.train.steps import can_be_captured
+from models import random_support
+
+pytest.importorskip("triton")
+if torch.cuda.is_available():
+    pytest.skip("test_gpu captures the steps themselves", allow_module_level=True)
+
+
+class Questions(TorchDispatchMode):
+    """Operations whose result the host has to wait for, or that copy a number from it."""
+
+    NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "bincount", "unique", "lift_fresh")
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation.overloadpacket.__name__
+        by_index = name in ("index", "index_put", "index_put_", "_index_put_impl_")
+        masks = by_index and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if masks or any(name.startswith(asked) for asked in self.NAMES):
+            self.asked.append(name)
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Everything that has a Triton form takes it."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("bighmm") and hasattr(module, "use_triton"):
+            always = lambda tensor, impl="auto": impl in ("auto", "triton")  # noqa: E731
+            monkeypatch.setattr(module, "use_triton", always)
+
+
+def stand_in(kind, support, operands, states=12, vocabulary=7):
+    """As much of a language model as a step needs."""
+    options = params.find(kind).options
+    given = {"width": 8} if kind == "neural" else {}
+    made = params.build(kind, options(**given), random_support(support, states, vocabulary), 0, 1)
+    made.operands = operands
+    return SimpleNamespace(params=made, device=torch.device("cpu"))
+
+
+def one_step(lm, dropout, step):
+    objective = HMMObjective(lm, TrainingSettings(state_dropout=dropout))
+    lengths = torch.tensor([5, 5, 3])
+    ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
+    carried, key = objective.begin(3), randomness.key(1, step)
+
+    def run():
+        loss, after = objective.loss(Window(ids, lengths), carried, key)
+        loss.backward()
+        return objective.loss(Window(ids, lengths), after, key)[0]
+
+    return run
+
+
+CAPTURED = [
+    ("scalar", "blocked", "float32"),
+    ("scalar", "blocked", "bfloat16"),
+    ("neural", "blocked", "float32"),
+    ("neural", "blocked", "bfloat16"),
+    ("neural", "dense", "bfloat16"),
+    ("scalar", "dense", "bfloat16"),
+]
+PLAIN = [
+    ("neural", "dense", "float32"),
+    ("scalar", "dense", "float32"),
+    ("neural", "free", "bfloat16"),
+    ("scalar", "free", "bfloat16"),
+]
+
+
+@pytest.mark.parametrize("case", CAPTURED + PLAIN, ids="-".join)
+def test_what_is_captured(case, as_on_a_gpu):
+    lm = stand_in(*case)
+    assert can_be_captured(lm, SimpleNamespace(shape=(3, 5))) == (case in CAPTURED)
+    assert not can_be_captured(lm, SimpleNamespace(shape=None))
+
+
+def test_without_kernels_no_hmm_is_captured(monkeypatch):
+    lm = stand_in("neural", "blocked", "bfloat16")
+    monkeypatch.setattr("bighmm.ops._triton_installed", lambda: False)
+    assert not can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
+
+
+def test_networks_are_captured():
+    lm = object.__new__(NeuralLM)
+    assert can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
+
+
+def asked_in_a_step(case, dropout):
+    run = one_step(stand_in(*case), dropout, 0)
+    run()  # what is made once and kept is made before the capture
+    with Questions() as questions:
+        loss = run()
+    assert torch.isfinite(loss)
+    return questions.asked
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("case", [c for c in CAPTURED if c[1] == "blocked"], ids="-".join)
+def test_a_captured_step_asks_the_host_nothing(case, dropout, as_on_a_gpu):
+    assert asked_in_a_step(case, dropout) == []
+
+
+@pytest.mark.parametrize("kind", ["neural", "scalar"])
+def test_a_free_step_asks_how_many_states_are_kept(kind, as_on_a_gpu):
+    asked = asked_in_a_step((kind, "free", "bfloat16"), 0.5)
+    assert asked == ["nonzero", "nonzero"]  # once in each of two windows
+
+
+def test_the_torch_form_asks_whether_mass_was_lost(as_on_a_gpu):
+    assert "_local_scalar_dense" in asked_in_a_step(("neural", "dense", "float32"), 0.0)
+
+
+DENSE = ["scalar", *VARIANTS, "ablation-b, all direct", "ablation-b, emissions direct", "wide"]
+
+
+def dense_stand_in(name):
+    """A model of the paper's tables, small; "wide" has vectors too wide for the kernels."""
+    kind, direct = name.partition(", ")[::2]
+    options = {"width": 8} if kind != "scalar" else {}
+    if direct:
+        options["emission"] = "direct"
+    if direct.startswith("all"):
+        options |= {"start": "direct", "transition": "direct"}
+    if name == "wide":
+        kind, options = "monolithic-transformer", {"width": 520, "layers": 1}
+    made = params.build(
+        kind, params.find(kind).options(**options), random_support("dense", 12, 7), 0, 1
+    )
+    made.operands = "bfloat16"
+    return SimpleNamespace(params=made, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("labelled", [False, True], ids=["words", "words and states"])
+@pytest.mark.parametrize("name", DENSE)
+def test_dense_steps_of_every_kind_are_captured(name, labelled, as_on_a_gpu):
+    lm = dense_stand_in(name)
+    assert can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
+    run = labelled_step(lm) if labelled else one_step(lm, 0.0, 0)
+    run()
+    with Questions() as questions:
+        loss = run()
+    assert torch.isfinite(loss)
+    # Without a graph that is being captured, each of two windows asks whether mass was lost.
+    assert questions.asked == ([] if labelled else ["_local_scalar_dense"] * 2)
+
+
+def labelled_step(lm):
+    objective = LabelledObjective(lm)
+    ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
+    states = torch.tensor([[0, 11, 3, -1, 5], [6, 7, 1, 1, 2], [3, 9, 1, 0, 0]])
+    window = Window(ids, torch.tensor([5, 5, 3]), states)
+    carried, key = objective.begin(3), randomness.key(1, 0)
+
+    def run():
+        loss, after = objective.loss(window, carried, key)
+        loss.backward()
+        return objective.loss(window, after, key)[0]
+
+    return run
+
+
+@pytest.mark.parametrize("labelled", [False, True], ids=["words", "words and states"])
+def test_steps_of_baum_welch_are_captured(labelled, as_on_a_gpu):
+    lm = dense_stand_in("scalar")
+    settings = TrainingSettings(optimizer="baum-welch", smoothing=0.01)
+    update = BaumWelchUpdate(lm, settings, make_schedule(settings, 10), labelled)
+    ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
+    states = torch.tensor([[0, 11, 3, 4, 5], [6, 7, 1, 1, 2], [3, 9, 1, 0, 0]])
+    window = Window(ids, torch.tensor([5, 5, 3]), states if labelled else None)
+    carried, key = update.begin(3), randomness.key(1, 0)
+    losses, sizes = [], [torch.tensor(update.size(step)) for step in range(3)]
+    with Questions() as questions:
+        for size in sizes:
+            loss, norm, carried = update.step(window, carried, key, size)
+            losses.append(torch.stack([loss, norm]))
+    assert questions.asked == []
+    (first, _), (second, _), (third, _) = torch.stack(losses).tolist()
+    assert third < second < first
+
+
+@pytest.mark.parametrize("operands", ["float32", "bfloat16"])
+def test_fewer_digits_only_where_vectors_are_rounded(operands):
+    lm = stand_in("neural", "dense", operands)
+    for objective in (HMMObjective(lm, TrainingSettings(state_dropout=0.0)), LabelledObjective(lm)):
+        before = torch.backends.cuda.matmul.allow_tf32
+        with objective.precision():
+            assert torch.backends.cuda.matmul.allow_tf32 == (before or operands == "bfloat16")
+        assert torch.backends.cuda.matmul.allow_tf32 == before

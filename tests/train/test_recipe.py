@@ -1,0 +1,238 @@
+"""Recipes: what a file may say, and what is said of a wrong one."""
+
+import json
+
+import pytest
+
+from bighmm.model.params.neural import NeuralOptions
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.train.recipe import (
+    CorpusSettings,
+    ModelSettings,
+    Recipe,
+    TrainingSettings,
+    differences,
+    from_dict,
+    read_recipe,
+)
+
+
+def read(tmp_path, text):
+    path = tmp_path / "r.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_recipe(path)
+
+
+def wrong(message, **sections):
+    with pytest.raises(ValueError, match=message) as error:
+        from_dict(sections, "r.toml")
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_names_what_differs(tmp_path):
+    recipe = read(
+        tmp_path,
+        """
+        [corpus]
+        data = "some/text.txt"
+        min_count = 2
+        lowercase = true
+
+        [model]
+        states = 256
+        blocks = 16
+
+        [parameters]
+        width = 32
+        entering = "mlp"
+
+        [training]
+        epochs = 3
+        schedule = "plateau"
+        """,
+    )
+    assert recipe.corpus == CorpusSettings("some/text.txt", min_count=2, lowercase=True)
+    assert recipe.model == ModelSettings(states=256, blocks=16)
+    assert recipe.parameters == NeuralOptions(width=32, entering="mlp")
+    assert recipe.training == TrainingSettings(epochs=3.0, schedule="plateau")
+    assert isinstance(recipe.training.epochs, float)
+
+
+def test_an_empty_file_is_the_default(tmp_path):
+    assert read(tmp_path, "") == Recipe()
+    assert Recipe().parameters == NeuralOptions()
+
+
+def test_a_file_may_name_what_differs_from_another(tmp_path):
+    (tmp_path / "set").mkdir()
+    base = tmp_path / "set" / "base.toml"
+    base.write_text('[model]\nstates = 64\nsupport = "dense"\n[training]\nlr = 0.1\nbatch = 3')
+    (tmp_path / "more.toml").write_text('like = "set/base.toml"\n[training]\nlr = 0.2')
+    text = 'like = "more.toml"\n[model]\nstates = 8\n[parameters]\nwidth = 4'
+    recipe = read(tmp_path, text)
+    assert recipe.model == ModelSettings(states=8, support="dense")
+    assert recipe.training == TrainingSettings(lr=0.2, batch=3)
+    assert recipe.parameters == NeuralOptions(width=4)
+
+
+def test_a_file_like_another_that_is_wrong(tmp_path):
+    with pytest.raises(ValueError, match=r"no recipe .*none\.toml, which .*r\.toml is like"):
+        read(tmp_path, 'like = "none.toml"')
+    with pytest.raises(ValueError, match="like names another recipe's file, not 3"):
+        read(tmp_path, "like = 3")
+    with pytest.raises(ValueError, match="which is like itself then"):
+        read(tmp_path, 'like = "r.toml"')
+    (tmp_path / "other.toml").write_text('like = "r.toml"')
+    with pytest.raises(ValueError, match="which is like itself then"):
+        read(tmp_path, 'like = "other.toml"')
+    (tmp_path / "other.toml").write_text("[model]\nstates = 8")
+    with pytest.raises(ValueError, match=r"r\.toml \[model\] must be a section, not 5"):
+        read(tmp_path, 'model = 5\nlike = "other.toml"')
+
+
+def test_options_belong_to_the_parameterisation(tmp_path):
+    text = '[model]\nparameters = "scalar"\n[parameters]\ninit_scale = 2'
+    assert read(tmp_path, text).parameters == ScalarOptions(init_scale=2.0)
+    with pytest.raises(ValueError, match="unknown field 'width'; known are init_scale"):
+        read(tmp_path, '[model]\nparameters = "scalar"\n[parameters]\nwidth = 2')
+    scalar = Recipe(model=ModelSettings(parameters="scalar"))
+    assert scalar.parameters == ScalarOptions()
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no recipe .*none\.toml"):
+        read_recipe(tmp_path / "none.toml")
+    with pytest.raises(ValueError, match=r"r\.toml cannot be read"):
+        read(tmp_path, "[model\nstates = 1")
+    (tmp_path / "bytes.toml").write_bytes(b'data = "\xff"')
+    with pytest.raises(ValueError, match=r"bytes\.toml cannot be read"):
+        read_recipe(tmp_path / "bytes.toml")
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_recipe(tmp_path)
+
+
+def test_unknown_names_are_answered_with_a_suggestion():
+    wrong(
+        r"r\.toml \[model\] has an unknown field 'state'; did you mean 'states'", model={"state": 1}
+    )
+    wrong("unknown field 'xyz'; known are data, tokenizer", corpus={"xyz": 1})
+    wrong("unknown field 'widht'; did you mean 'width'", parameters={"widht": 1})
+    wrong(r"unknown section \[trainning\]; did you mean 'training'", trainning={})
+    wrong(r"unknown section \[parameter\]; did you mean 'parameters'", parameter={})
+    wrong(
+        r"unknown section \[xyz\]; known are corpus, model, training, initial, parameters", xyz={}
+    )
+    wrong(
+        "no parameterisation 'nural'; choose from .*neural, .*scalar", model={"parameters": "nural"}
+    )
+
+
+@pytest.mark.parametrize(
+    "section, key, value, kind",
+    [
+        ("model", "states", "many", "int"),
+        ("model", "states", 4096.0, "int"),
+        ("model", "states", True, "int"),
+        ("model", "states", [1], "int"),
+        ("model", "support", "block", r"blocked \| dense \| free"),
+        ("corpus", "data", 3, "str"),
+        ("corpus", "min_count", 2.5, "int | None"),
+        ("corpus", "lowercase", "yes", "bool | None"),
+        ("training", "lr", "fast", "float"),
+        ("training", "lr", False, "float"),
+        ("training", "batches", 3, r"streams \| ordered \| sentences \| windows"),
+        ("parameters", "entering", "network", r"embedding \| mlp"),
+    ],
+)
+def test_wrong_kind_of_value(section, key, value, kind):
+    wrong(rf"\[{section}\]: {key} = .* is not of the kind {kind}", **{section: {key: value}})
+
+
+def test_a_section_is_a_section():
+    wrong(r"\[model\] must be a section, not 3", model=3)
+    wrong(r"\[parameters\] must be a section, not 'neural'", parameters="neural")
+
+
+@pytest.mark.parametrize(
+    "section, values, message",
+    [
+        ("model", {"states": 0}, "states must be at least 1, not 0"),
+        (
+            "model",
+            {"states": 100, "blocks": 64},
+            "100 states .* by 64 blocks; use a multiple of 64",
+        ),
+        ("model", {"blocks": 0}, "blocks must be at least 1"),
+        ("model", {"support": "free", "alive": 0}, "alive must be at least 1"),
+        ("training", {"batch": 0}, "batch must be at least 1"),
+        ("training", {"window": -3}, "window must be at least 1, not -3"),
+        ("training", {"checks_per_epoch": 0}, "plateau_factor and checks_per_epoch must be finite"),
+        ("training", {"state_dropout": 1}, "state_dropout must be in .0, 1., not 1.0"),
+        ("training", {"state_dropout": -0.1}, "state_dropout"),
+        ("training", {"state_dropout": float("nan")}, "state_dropout"),
+        (
+            "training",
+            {"epochs": 0},
+            "epochs, lr, plateau_factor and checks_per_epoch must be finite",
+        ),
+        ("training", {"epochs": float("inf")}, "must be finite"),
+        ("training", {"lr": 0}, "must be finite and above 0"),
+        ("training", {"lr": float("nan")}, "must be finite and above 0"),
+        ("training", {"plateau_factor": 0}, "must be finite and above 0"),
+        ("training", {"clip": -1}, "clip not below"),
+        ("training", {"warmup": 1.5}, "shares from 0 to 1"),
+        ("training", {"final_lr": -0.5}, "shares from 0 to 1"),
+    ],
+)
+def test_wrong_values(section, values, message):
+    wrong(message, **{section: values})
+
+
+def test_blocks_do_not_matter_without_them():
+    recipe = from_dict({"model": {"states": 100, "support": "dense"}}, "r.toml")
+    assert recipe.model.states == 100
+
+
+def test_limits_are_allowed():
+    settings = {"state_dropout": 0, "clip": 0, "warmup": 1, "final_lr": 1, "window": 1, "batch": 1}
+    assert from_dict({"training": settings}, "r.toml").training.clip == 0.0
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(),
+        Recipe(
+            corpus=CorpusSettings("x", tokenizer="t.json"),
+            model=ModelSettings(states=6, support="free", alive=2, parameters="scalar"),
+            parameters=ScalarOptions(init_scale=0.5),
+            training=TrainingSettings(epochs=0.25, batches="sentences", seed=9),
+        ),
+    ],
+    ids=["default", "scalar"],
+)
+def test_round_trip(recipe):
+    through_json = json.loads(json.dumps(recipe.to_dict()))
+    assert from_dict(through_json, "recipe.json") == recipe
+
+
+def test_differences():
+    old = Recipe()
+    new = Recipe(
+        corpus=CorpusSettings("x"),
+        parameters=NeuralOptions(width=64),
+        training=TrainingSettings(lr=0.5),
+    )
+    assert differences(old, old) == []
+    assert differences(old, new) == [
+        "corpus.data (pydoc, x)",
+        "parameters.width (256, 64)",
+        "training.lr (0.01, 0.5)",
+    ]
+
+
+def test_differences_between_parameterisations():
+    found = differences(Recipe(), Recipe(model=ModelSettings(parameters="scalar")))
+    assert "model.parameters (neural, scalar)" in found
+    assert "parameters.width (256, None)" in found
+    assert "parameters.init_scale (0.1, 1.0)" in found

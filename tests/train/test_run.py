@@ -1,0 +1,125 @@
+"""A run's folder, from Python: what is written, refused, resumed and mended."""
+
+import json
+import shutil
+
+import pytest
+
+from bighmm.data.corpus import prepare
+from bighmm.lm.opening import open_model, sample_texts
+from bighmm.train.loop import Stopped
+from bighmm.train.recipe import from_dict
+from bighmm.train.run import Watch, saved_recipe, train_run
+from bighmm.train.setup import brown_clusters
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "text.txt"
+    path.write_text("\n".join(f"w{i % 7} w{i % 5} w{i % 3}" for i in range(120)))
+    return path
+
+
+def recipe(text, **sections):
+    asked = {
+        "corpus": {"data": str(text)},
+        "model": {"states": 4, "support": "dense", "parameters": "scalar"},
+        "training": {"epochs": 2, "batch": 4, "window": 8, "device": "cpu", "state_dropout": 0},
+    }
+    return from_dict(asked | sections, "the test")
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    return folder, train_run(folder, recipe(text))
+
+
+def test_what_is_in_the_folder(finished, text):
+    folder, result = finished
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert saved_recipe(folder)[0] == recipe(text)
+    lm = open_model(folder)
+    assert lm.perplexity(prepare(text), split="test").perplexity == pytest.approx(
+        result["test"]["perplexity"]
+    )
+    assert sample_texts(lm, 3, seed=1) == result["samples"]
+
+
+def test_stopped_and_gone_on_with(finished, text, tmp_path):
+    asked = []
+
+    def should_stop():
+        asked.append(None)
+        return len(asked) == 5
+
+    with pytest.raises(Stopped) as stopped:
+        train_run(tmp_path / "run", recipe(text), should_stop=should_stop)
+    assert stopped.value.step == 5
+    said = []
+    watch = Watch(say=said.append)
+    found = train_run(tmp_path / "run", recipe(text), resume=True, watch=watch)
+    assert found["test"] == finished[1]["test"] and len(said) == 2
+
+
+def test_what_cannot_be_done_leaves_no_folder(text, tmp_path):
+    for initial, sentence in (
+        ({"labels": str(tmp_path / "none")}, "holds no labels"),
+        ({"frozen_tokens": 40}, "has none"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            train_run(tmp_path / "run", recipe(text, initial=initial))
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_was_removed(finished, text, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished[0], run)
+    shutil.rmtree(run / "model")
+    with pytest.raises(ValueError, match="resume it first"):
+        open_model(run)
+    found = train_run(run, recipe(text), resume=True)
+    assert found["steps"] == finished[1]["steps"]
+    assert open_model(run).size == found["parameters"]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"recipe": {}}'])
+def test_damaged_recipe(content, text, tmp_path):
+    (tmp_path / "recipe.json").write_text(content)
+    with pytest.raises(ValueError, match=r"recipe\.json is damaged"):
+        train_run(tmp_path, recipe(text), resume=True)
+
+
+def test_another_configuration(finished, text):
+    other = recipe(text, training={"epochs": 3, "device": "cpu", "state_dropout": 0})
+    with pytest.raises(ValueError, match="started with another configuration: "):
+        train_run(finished[0], other, resume=True)
+
+
+def test_a_folder_that_holds_a_run_is_not_begun_again(finished, text):
+    before = {path.name: path.stat().st_mtime_ns for path in finished[0].iterdir()}
+    with pytest.raises(ValueError, match="already holds a run; resume it, or choose another"):
+        train_run(str(finished[0]), recipe(text, model={"states": 5, "support": "dense"}))
+    assert {path.name: path.stat().st_mtime_ns for path in finished[0].iterdir()} == before
+
+
+def test_blocks_of_a_paths_file(text, tmp_path):
+    corpus = prepare(text)
+    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
+    path = tmp_path / "three.paths"
+    path.write_text("".join(f"{i % 3:02b}\t{word}\t1\n" for i, word in enumerate(words)))
+    model = {"states": 6, "parameters": "scalar", "paths": str(path)}
+    found = train_run(tmp_path / "run", recipe(text, model=model))
+    assert open_model(tmp_path / "run").params.support.partition.num_blocks == 3
+    assert found["recipe"]["model"]["paths"] == str(path)
+    with pytest.raises(ValueError, match=r"has 3 classes .*, not 4; leave out --blocks"):
+        train_run(tmp_path / "other", recipe(text, model=model | {"blocks": 4}))
+
+
+def test_damaged_clusters_in_the_cache_are_made_again(text):
+    corpus = prepare(text)
+    wanted = brown_clusters(corpus, 4).classes
+    kept = corpus.folder / "brown.4.paths"
+    for content in (kept.read_bytes()[:20], b""):
+        kept.write_bytes(content)
+        assert (brown_clusters(corpus, 4).classes == wanted).all() and len(kept.read_bytes()) > 20
