@@ -40,9 +40,9 @@ def recipe(text, support="blocked", **training):
     return Recipe(
         corpus=CorpusSettings(data=str(text)),
         model=ModelSettings(states=64, blocks=8, support=support),
-        parameters=NeuralOptions(width=32),
+        options=NeuralOptions(width=32),
         training=TrainingSettings(
-            epochs=1, batch=4, window=16, lr=0.003, operands="bfloat16", **training
+            epochs=1, batch=4, window=16, lr=0.003, matmul_dtype="bfloat16", **training
         ),
     )
 
@@ -75,17 +75,17 @@ def test_same_training_on_cpu_and_gpu(text, tmp_path, support, dropout, capture)
 
 
 OTHER_KINDS = {
-    "scalar, blocked": (ModelSettings(states=64, blocks=8, parameters="scalar"), {}),
-    "scalar, dense": (ModelSettings(states=20, support="dense", parameters="scalar"), {}),
+    "scalar, blocked": (ModelSettings(states=64, blocks=8, parameterisation="scalar"), {}),
+    "scalar, dense": (ModelSettings(states=20, support="dense", parameterisation="scalar"), {}),
     # Where a width is given, the usual one of 256 makes steps so large that a change of one
     # millionth in the first weights is one of some percent in the losses.
-    "free": (ModelSettings(states=64, support="free", alive=8), {"width": 32}),
+    "free": (ModelSettings(states=64, support="per-token", states_per_token=8), {"width": 32}),
     "feed-forward": (ModelSettings(family="feed-forward"), {}),
     "lstm": (ModelSettings(family="lstm"), {}),
     "transformer": (ModelSettings(family="transformer"), {"width": 32, "layers": 2}),
-    "ablation-b": (ModelSettings(states=64, support="dense", parameters="ablation-b"), {}),
+    "ablation-b": (ModelSettings(states=64, support="dense", parameterisation="ablation-b"), {}),
     "transformer over states": (
-        ModelSettings(states=64, support="dense", parameters="monolithic-transformer"),
+        ModelSettings(states=64, support="dense", parameterisation="monolithic-transformer"),
         {"width": 32},
     ),
 }
@@ -94,7 +94,7 @@ OTHER_KINDS = {
 def other_recipe(text, kind, **training):
     model, options = OTHER_KINDS[kind]
     settings = TrainingSettings(
-        epochs=1, batch=4, window=16, lr=0.003, operands="bfloat16", **training
+        epochs=1, batch=4, window=16, lr=0.003, matmul_dtype="bfloat16", **training
     )
     return Recipe(CorpusSettings(data=str(text)), model, options_of(model)(**options), settings)
 
@@ -126,7 +126,7 @@ def test_what_is_captured(text, tmp_path, kind):
 def test_wide_vectors(text, tmp_path, support, width):
     """What is read together fits into the memory that a program has."""
     model = ModelSettings(states=256, blocks=2, support=support)
-    training = TrainingSettings(epochs=1, batch=4, window=16, lr=1e-4, operands="bfloat16")
+    training = TrainingSettings(epochs=1, batch=4, window=16, lr=1e-4, matmul_dtype="bfloat16")
     wanted = Recipe(CorpusSettings(data=str(text)), model, NeuralOptions(width=width), training)
     _, _, on_cpu = train(wanted, tmp_path / "cpu", "cpu", stop_at=3)
     _, _, on_gpu = train(wanted, tmp_path / "gpu", "cuda", stop_at=10)

@@ -137,9 +137,9 @@ class TestRecipe:
         [
             ("[model]\nstate = 12\n", "[model] has an unknown field 'state'; did you mean"),
             ("[modle]\n", "unknown section [modle]; did you mean 'model'?"),
-            ("[parameters]\nwidht = 1\n", "[parameters] has an unknown field 'widht'"),
+            ("[parameters]\nwidht = 1\n", "[options] has an unknown field 'widht'"),
             ('[model]\nstates = "many"\n', "states = 'many' is not of the kind int"),
-            ('[model]\nsupport = "some"\n', "blocked | dense | free"),
+            ('[model]\nsupport = "some"\n', "blocked | dense | per-token"),
             ('[model]\nparameters = "quantum"\n', "no parameterisation 'quantum'"),
             ("[model\n", "cannot be read"),
         ],
@@ -177,7 +177,7 @@ class TestRunFolder:
 
     def test_resume_with_another_parameterisation(self, refused, copied):
         said = refused("train", "--resume", "--out", copied, "--parameters", "scalar")
-        assert "another configuration: model.parameters (neural, scalar)" in said
+        assert "another configuration: model.parameterisation (neural, scalar)" in said
 
     def test_resume_with_another_corpus(self, refused, bighmm, small, text, tmp_path):
         mine, run = tmp_path / "mine.txt", tmp_path / "run"

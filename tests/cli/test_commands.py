@@ -100,14 +100,14 @@ def test_cluster(bighmm, ask, text, tmp_path):
 
 def test_train(trained, text):
     saved = json.loads((trained / "recipe.json").read_text())
-    assert saved["recipe"]["model"]["states"] == 24 and saved["recipe"]["parameters"]["width"] == 8
+    assert saved["recipe"]["model"]["states"] == 24 and saved["recipe"]["options"]["width"] == 8
     assert saved["recipe"]["corpus"]["data"] == str(text)
     assert saved["corpus"] == prepare(text).fingerprint
     result = json.loads((trained / "result.json").read_text())
     assert result["recipe"] == saved["recipe"] and result["run"] == str(trained)
     assert result["steps"] == 30 and result["device"] == "cpu" and result["seconds"] > 0
     lm = HMMLM.from_pretrained(trained / "model")
-    assert result["parameters"] == sum(p.numel() for p in lm.params.parameters())
+    assert result["num_parameters"] == sum(p.numel() for p in lm.params.parameters())
     for split in ("valid", "test"):
         perplexity = lm.perplexity(prepare(text), split=split).perplexity
         assert result[split]["perplexity"] == pytest.approx(perplexity)
@@ -146,13 +146,13 @@ def test_flags_go_over_the_recipe(ask, text, tmp_path):
     found = ask("train", "--recipe", recipe, "--lr", 0.25, "--states=10", "--out", tmp_path / "run")
     used = found["recipe"]
     assert (used["model"]["states"], used["training"]["lr"]) == (10, 0.25)  # from flags
-    assert (used["model"]["parameters"], used["parameters"]) == ("scalar", {"init_scale": 0.5})
+    assert (used["model"]["parameterisation"], used["options"]) == ("scalar", {"init_scale": 0.5})
     assert (used["training"]["batch"], used["training"]["beta1"]) == (8, 0.9)  # file, default
     other = ask(
         *("train", "--recipe", recipe, "--parameters", "neural", "--width", 4),
         *("--out", tmp_path / "neural"),
     )
-    assert other["recipe"]["parameters"]["width"] == 4
+    assert other["recipe"]["options"]["width"] == 4
 
 
 def test_train_from_a_paths_file(ask, text, tmp_path, small):

@@ -82,7 +82,7 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
     files = ("--prompts", tmp_path / "prompts.txt", "--recipe", recipe)
     found = ask("distill-lm", tiny_lm, "--out", tmp_path / "run", *flags, *files)
     assert not (tmp_path / "run" / "labels").exists()
-    assert found["recipe"]["model"]["parameters"] == "scalar"
+    assert found["recipe"]["model"]["parameterisation"] == "scalar"
     assert found["recipe"]["training"]["window"] == 9
     asked = json.loads((tmp_path / "run" / "stages.json").read_text())
     assert asked["sampling"]["prompts"] == ["the cat", "a dog saw"]
@@ -91,9 +91,9 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
 def test_settings_are_those_of_the_parameterisation_asked_for():
     command = ["lm", "--out", "run", "--device", "cpu"]
     recipe, _ = distill_lm._arguments(command)
-    assert (recipe.model.parameters, recipe.parameters.layers) == ("one-relu", 1)
-    recipe, _ = distill_lm._arguments([*command, "--parameters", "neural"])
-    assert recipe.parameters.layers == 2 and recipe.parameters.init_scale == 0.1
+    assert (recipe.model.parameterisation, recipe.options.layers) == ("one-relu", 1)
+    recipe, _ = distill_lm._arguments([*command, "--parameterisation", "neural"])
+    assert recipe.options.layers == 2 and recipe.options.init_scale == 0.1
 
 
 @pytest.mark.parametrize(

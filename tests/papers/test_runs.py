@@ -96,7 +96,7 @@ def test_what_is_missing_is_run_once(reproduce, root, data, pretend):
     assert kept["train"]["perplexity"] == 20.0  # asked for in the other table
     assert kept["train"]["arguments"][1:] == [
         *("--data", data[1].partition("=")[2], "--split", "train"),
-        *("--device", "cpu", "--operands", "auto", "--json"),
+        *("--device", "cpu", "--matmul-dtype", "auto", "--json"),
     ]
     other = json.loads((root / "results" / "small" / "hmm-other.json").read_text())
     assert "train" not in other

@@ -43,7 +43,7 @@ def test_every_recipe_is_valid_and_used(paper):
         words = shlex.split(entry.command or "")
         used |= {ROOT / word for word in words if word.endswith(".toml")}
     for path in list(used):  # and what they are like
-        while like := tomllib.loads(path.read_text(encoding="utf-8")).get("like"):
+        while like := tomllib.loads(path.read_text(encoding="utf-8")).get("extends"):
             path = path.parent / like
             used.add(path)
     folder = ROOT / "recipes" / paper.name
@@ -109,8 +109,8 @@ def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
         ("linear-1e-2", "lvd-linear-1e-2", "initial"),
         ("chiu-rush-512", "mlp-25e-4", "training"),
         ("mlp-25e-4", "lvd-mlp-25e-4", "initial"),
-        ("factor-a", "factor-a-pi", "parameters"),
-        ("ablation-b-512", "factor-a-b", "parameters"),
+        ("factor-a", "factor-a-pi", "options"),
+        ("ablation-b-512", "factor-a-b", "options"),
     ):
         one, two = (recipe.to_dict() for recipe in lee(plain, other))
         assert [section for section in one if one[section] != two[section]] == [field]
@@ -118,11 +118,11 @@ def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
 
 def test_transformers_of_lee2025_have_the_sizes_of_their_pretrained_ones():
     random, teacher = lee("transfer-random-3e-4", "transformer")
-    wanted = own_config(**dataclasses.asdict(teacher.parameters))
-    sizes = json.loads(random.parameters.backbone)
+    wanted = own_config(**dataclasses.asdict(teacher.options))
+    sizes = json.loads(random.options.backbone)
     assert type(wanted)(**{**sizes, "reach": tuple(sizes["reach"])}) == wanted
     (centroids,) = lee("centroids")
-    assert centroids.parameters.width == teacher.parameters.width
+    assert centroids.options.width == teacher.options.width
 
 
 def test_results_were_made_from_the_recipes(paper):
@@ -146,4 +146,4 @@ def _what_matters(recipe):
         for name in InitialSettings.FOLDERS
         if (folder := getattr(recipe.initial, name))
     }
-    return recipe.model, recipe.parameters, dataclasses.replace(recipe.initial, **names), kept
+    return recipe.model, recipe.options, dataclasses.replace(recipe.initial, **names), kept

@@ -432,8 +432,8 @@ def test_a_run_that_diverges_says_what_may_help(start):
 @pytest.mark.parametrize(
     "model, training, message",
     [
-        ({"parameters": "neural"}, {}, "it needs parameters = scalar, not neural"),
-        ({"family": "lstm"}, {}, "it needs parameters = scalar, not lstm"),
+        ({"parameters": "neural"}, {}, "it needs parameterisation = scalar, not neural"),
+        ({"family": "lstm"}, {}, "it needs parameterisation = scalar, not lstm"),
         ({}, {"state_dropout": 0.5}, "no state dropout; set state_dropout to 0, not 0.5"),
         ({}, {"step_size": 0}, "step_size must be above 0 and at most 1, .* not 0.0 and 0.0"),
         ({}, {"step_size": 1.1}, "step_size must be above 0 and at most 1"),

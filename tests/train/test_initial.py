@@ -52,8 +52,8 @@ def labels_for(corpus, folder, model):
 
 
 MODELS = {
-    "dense": ModelSettings(states=STATES, support="dense", parameters="ablation-b"),
-    "scalar": ModelSettings(states=STATES, support="dense", parameters="scalar"),
+    "dense": ModelSettings(states=STATES, support="dense", parameterisation="ablation-b"),
+    "scalar": ModelSettings(states=STATES, support="dense", parameterisation="scalar"),
     "blocked": ModelSettings(states=STATES, blocks=2),
 }
 
@@ -61,9 +61,9 @@ MODELS = {
 def recipe(text, model, initial, **changes):
     settings = {"epochs": 1, "batch": 4, "window": 8, "batches": "windows", "device": "cpu"}
     options = None
-    if model.parameters != "scalar":
+    if model.parameterisation != "scalar":
         options = dataclasses.replace(
-            Recipe(model=model).parameters, **{"width": 4, "heads": 2, **changes}
+            Recipe(model=model).options, **{"width": 4, "heads": 2, **changes}
         )
     return Recipe(
         CorpusSettings(data=str(text)), model, options, TrainingSettings(**settings), initial
@@ -123,7 +123,7 @@ def test_tokens_keep_their_labels_however_they_are_shuffled(batches, text, corpu
 
 def baum_welch_recipe(text, labels, support="dense", **training):
     """Labels for the first five steps, then none."""
-    model = ModelSettings(states=STATES, blocks=2, support=support, parameters="scalar")
+    model = ModelSettings(states=STATES, blocks=2, support=support, parameterisation="scalar")
     initial = InitialSettings(labels=str(labels), labelled_tokens=5 * TOKENS_PER_STEP)
     wanted = recipe(text, model, initial)
     changes = {"optimizer": "baum-welch", "state_dropout": 0.0, "schedule": "constant", **training}
@@ -133,7 +133,7 @@ def baum_welch_recipe(text, labels, support="dense", **training):
 @pytest.mark.parametrize("support", ["dense", "blocked"])
 def test_baum_welch_from_labels_takes_their_shares(support, text, corpus, tmp_path):
     """One step over the whole text: how often a state, a word of it and its next state are."""
-    model = ModelSettings(states=STATES, blocks=2, support=support, parameters="scalar")
+    model = ModelSettings(states=STATES, blocks=2, support=support, parameterisation="scalar")
     labels = labels_for(corpus, tmp_path / "labels", model)
     wanted = baum_welch_recipe(text, labels.folder, support, full_batch=True, batches="ordered")
     training, _ = train(wanted, corpus, tmp_path / "run", stop_at=1)
@@ -176,7 +176,7 @@ def test_baum_welch_with_labels_and_then_without_resumes(batches, stop_at, text,
 def test_baum_welch_does_not_begin_with_networks(name):
     with pytest.raises(ValueError, match="somewhere goes with the optimiser adamw"):
         Recipe(
-            model=ModelSettings(parameters="scalar"),
+            model=ModelSettings(parameterisation="scalar"),
             training=TrainingSettings(optimizer="baum-welch", state_dropout=0.0),
             initial=InitialSettings(**{name: "somewhere"}),
         )
@@ -243,7 +243,7 @@ def test_a_transformer_over_states_begins_with_a_language_model(
     parameters, text, corpus, teacher, tmp_path
 ):
     folder, lm = teacher
-    model = ModelSettings(states=STATES, support="dense", parameters=parameters)
+    model = ModelSettings(states=STATES, support="dense", parameterisation=parameters)
     initial = InitialSettings(pretrained=str(folder), head=str(folder))
     wanted = recipe(text, model, initial, width=64)
     made = new_model(wanted, corpus)
@@ -263,9 +263,9 @@ def test_a_transformer_over_states_begins_with_a_language_model(
 def test_what_does_not_fit(text, corpus, teacher, tmp_path):
     folder, _ = teacher
     labels = labels_for(corpus, tmp_path / "labels", MODELS["dense"])
-    other = ModelSettings(states=4, support="dense", parameters="ablation-b")
+    other = ModelSettings(states=4, support="dense", parameterisation="ablation-b")
     for model, initial, sentence in (
-        (MODELS["dense"], InitialSettings(pretrained=str(folder)), "use --parameters"),
+        (MODELS["dense"], InitialSettings(pretrained=str(folder)), "use --parameterisation"),
         (MODELS["dense"], InitialSettings(head=str(folder)), "words of width 8"),
         (MODELS["scalar"], InitialSettings(head=str(folder)), "whose words have embeddings"),
         (MODELS["dense"], InitialSettings(head=str(tmp_path / "none")), "no pretrained model"),
@@ -291,7 +291,7 @@ def test_wrong_settings(initial, sentence, text):
 
 def test_tables_have_no_embeddings_to_freeze(text, corpus, tmp_path):
     wanted = recipe(text, MODELS["scalar"], InitialSettings(frozen_tokens=40))
-    with pytest.raises(ValueError, match="a model with scalar parameters has none"):
+    with pytest.raises(ValueError, match="a model of scalar parameters has none"):
         Training(wanted, corpus, new_model(wanted, corpus), tmp_path / "run", Watcher())
 
 
@@ -314,7 +314,7 @@ def test_from_the_command_line(text, corpus, tmp_path, capsys):
 
 
 def test_options_are_neural():
-    assert isinstance(Recipe(model=MODELS["dense"]).parameters, NeuralOptions)
+    assert isinstance(Recipe(model=MODELS["dense"]).options, NeuralOptions)
 
 
 def test_labelled_texts_of_several_lengths_are_read_once(tmp_path):

@@ -53,14 +53,14 @@ def test_a_file_names_what_differs(tmp_path):
     )
     assert recipe.corpus == CorpusSettings("some/text.txt", min_count=2, lowercase=True)
     assert recipe.model == ModelSettings(states=256, blocks=16)
-    assert recipe.parameters == NeuralOptions(width=32, entering="mlp")
+    assert recipe.options == NeuralOptions(width=32, entering="mlp")
     assert recipe.training == TrainingSettings(epochs=3.0, schedule="plateau")
     assert isinstance(recipe.training.epochs, float)
 
 
 def test_an_empty_file_is_the_default(tmp_path):
     assert read(tmp_path, "") == Recipe()
-    assert Recipe().parameters == NeuralOptions()
+    assert Recipe().options == NeuralOptions()
 
 
 def test_a_file_may_name_what_differs_from_another(tmp_path):
@@ -72,18 +72,31 @@ def test_a_file_may_name_what_differs_from_another(tmp_path):
     recipe = read(tmp_path, text)
     assert recipe.model == ModelSettings(states=8, support="dense")
     assert recipe.training == TrainingSettings(lr=0.2, batch=3)
-    assert recipe.parameters == NeuralOptions(width=4)
+    assert recipe.options == NeuralOptions(width=4)
+
+
+def test_names_of_the_first_version(tmp_path):
+    text = 'like = "more.toml"\n[model]\nparameters = "scalar"\nsupport = "free"\nalive = 3\n'
+    text += '[parameters]\ninit_scale = 2\n[training]\noperands = "float32"'
+    (tmp_path / "more.toml").write_text("[model]\nstates = 8")
+    recipe = read(tmp_path, text)
+    model = ModelSettings(
+        states=8, support="per-token", states_per_token=3, parameterisation="scalar"
+    )
+    assert recipe.model == model and recipe.options == ScalarOptions(init_scale=2.0)
+    assert recipe.training.matmul_dtype == "float32"
+    assert from_dict(recipe.to_dict(), "again") == recipe
 
 
 def test_a_file_like_another_that_is_wrong(tmp_path):
-    with pytest.raises(ValueError, match=r"no recipe .*none\.toml, which .*r\.toml is like"):
+    with pytest.raises(ValueError, match=r"no recipe .*none\.toml, which .*r\.toml extends"):
         read(tmp_path, 'like = "none.toml"')
-    with pytest.raises(ValueError, match="like names another recipe's file, not 3"):
+    with pytest.raises(ValueError, match="extends names another recipe's file, not 3"):
         read(tmp_path, "like = 3")
-    with pytest.raises(ValueError, match="which is like itself then"):
+    with pytest.raises(ValueError, match="which then extends itself"):
         read(tmp_path, 'like = "r.toml"')
     (tmp_path / "other.toml").write_text('like = "r.toml"')
-    with pytest.raises(ValueError, match="which is like itself then"):
+    with pytest.raises(ValueError, match="which then extends itself"):
         read(tmp_path, 'like = "other.toml"')
     (tmp_path / "other.toml").write_text("[model]\nstates = 8")
     with pytest.raises(ValueError, match=r"r\.toml \[model\] must be a section, not 5"):
@@ -92,11 +105,11 @@ def test_a_file_like_another_that_is_wrong(tmp_path):
 
 def test_options_belong_to_the_parameterisation(tmp_path):
     text = '[model]\nparameters = "scalar"\n[parameters]\ninit_scale = 2'
-    assert read(tmp_path, text).parameters == ScalarOptions(init_scale=2.0)
+    assert read(tmp_path, text).options == ScalarOptions(init_scale=2.0)
     with pytest.raises(ValueError, match="unknown field 'width'; known are init_scale"):
         read(tmp_path, '[model]\nparameters = "scalar"\n[parameters]\nwidth = 2')
-    scalar = Recipe(model=ModelSettings(parameters="scalar"))
-    assert scalar.parameters == ScalarOptions()
+    scalar = Recipe(model=ModelSettings(parameterisation="scalar"))
+    assert scalar.options == ScalarOptions()
 
 
 def test_unreadable_files(tmp_path):
@@ -116,14 +129,13 @@ def test_unknown_names_are_answered_with_a_suggestion():
         r"r\.toml \[model\] has an unknown field 'state'; did you mean 'states'", model={"state": 1}
     )
     wrong("unknown field 'xyz'; known are data, tokenizer", corpus={"xyz": 1})
-    wrong("unknown field 'widht'; did you mean 'width'", parameters={"widht": 1})
+    wrong("unknown field 'widht'; did you mean 'width'", options={"widht": 1})
     wrong(r"unknown section \[trainning\]; did you mean 'training'", trainning={})
-    wrong(r"unknown section \[parameter\]; did you mean 'parameters'", parameter={})
+    wrong(r"unknown section \[option\]; did you mean 'options'", option={})
+    wrong(r"unknown section \[xyz\]; known are corpus, model, training, initial, options", xyz={})
     wrong(
-        r"unknown section \[xyz\]; known are corpus, model, training, initial, parameters", xyz={}
-    )
-    wrong(
-        "no parameterisation 'nural'; choose from .*neural, .*scalar", model={"parameters": "nural"}
+        "no parameterisation 'nural'; choose from .*neural, .*scalar",
+        model={"parameterisation": "nural"},
     )
 
 
@@ -134,14 +146,14 @@ def test_unknown_names_are_answered_with_a_suggestion():
         ("model", "states", 4096.0, "int"),
         ("model", "states", True, "int"),
         ("model", "states", [1], "int"),
-        ("model", "support", "block", r"blocked \| dense \| free"),
+        ("model", "support", "block", r"blocked \| dense \| per-token"),
         ("corpus", "data", 3, "str"),
         ("corpus", "min_count", 2.5, "int | None"),
         ("corpus", "lowercase", "yes", "bool | None"),
         ("training", "lr", "fast", "float"),
         ("training", "lr", False, "float"),
         ("training", "batches", 3, r"streams \| ordered \| sentences \| windows"),
-        ("parameters", "entering", "network", r"embedding \| mlp"),
+        ("options", "entering", "network", r"embedding \| mlp"),
     ],
 )
 def test_wrong_kind_of_value(section, key, value, kind):
@@ -150,7 +162,7 @@ def test_wrong_kind_of_value(section, key, value, kind):
 
 def test_a_section_is_a_section():
     wrong(r"\[model\] must be a section, not 3", model=3)
-    wrong(r"\[parameters\] must be a section, not 'neural'", parameters="neural")
+    wrong(r"\[options\] must be a section, not 'neural'", options="neural")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +175,7 @@ def test_a_section_is_a_section():
             "100 states .* by 64 blocks; use a multiple of 64",
         ),
         ("model", {"blocks": 0}, "blocks must be at least 1"),
-        ("model", {"support": "free", "alive": 0}, "alive must be at least 1"),
+        ("model", {"support": "free", "alive": 0}, "states_per_token must be at least 1"),
         ("training", {"batch": 0}, "batch must be at least 1"),
         ("training", {"window": -3}, "window must be at least 1, not -3"),
         ("training", {"checks_per_epoch": 0}, "plateau_factor and checks_per_epoch must be finite"),
@@ -204,8 +216,10 @@ def test_limits_are_allowed():
         Recipe(),
         Recipe(
             corpus=CorpusSettings("x", tokenizer="t.json"),
-            model=ModelSettings(states=6, support="free", alive=2, parameters="scalar"),
-            parameters=ScalarOptions(init_scale=0.5),
+            model=ModelSettings(
+                states=6, support="per-token", states_per_token=2, parameterisation="scalar"
+            ),
+            options=ScalarOptions(init_scale=0.5),
             training=TrainingSettings(epochs=0.25, batches="sentences", seed=9),
         ),
     ],
@@ -220,19 +234,19 @@ def test_differences():
     old = Recipe()
     new = Recipe(
         corpus=CorpusSettings("x"),
-        parameters=NeuralOptions(width=64),
+        options=NeuralOptions(width=64),
         training=TrainingSettings(lr=0.5),
     )
     assert differences(old, old) == []
     assert differences(old, new) == [
         "corpus.data (pydoc, x)",
-        "parameters.width (256, 64)",
+        "options.width (256, 64)",
         "training.lr (0.01, 0.5)",
     ]
 
 
 def test_differences_between_parameterisations():
-    found = differences(Recipe(), Recipe(model=ModelSettings(parameters="scalar")))
-    assert "model.parameters (neural, scalar)" in found
-    assert "parameters.width (256, None)" in found
-    assert "parameters.init_scale (0.1, 1.0)" in found
+    found = differences(Recipe(), Recipe(model=ModelSettings(parameterisation="scalar")))
+    assert "model.parameterisation (neural, scalar)" in found
+    assert "options.width (256, None)" in found
+    assert "options.init_scale (0.1, 1.0)" in found

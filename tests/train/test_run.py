@@ -80,7 +80,7 @@ def test_a_model_that_was_removed(finished, text, tmp_path):
         open_model(run)
     found = train_run(run, recipe(text), resume=True)
     assert found["steps"] == finished[1]["steps"]
-    assert open_model(run).size == found["parameters"]
+    assert open_model(run).size == found["num_parameters"]
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"recipe": {}}'])

@@ -35,9 +35,3 @@ def noise(of_key: Tensor, count: int) -> Tensor:
 def _shifted(x: Tensor, bits: int) -> Tensor:
     """x >> bits as if unsigned."""
     return (x >> bits) & (2 ** (64 - bits) - 1)
-
-
-def check_seed(seed: int) -> None:
-    """ValueError if a number is no seed, which torch and NumPy take alike."""
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"a seed is a number from 0 to {2**63 - 1}, not {seed}")

@@ -19,6 +19,27 @@ ModelPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")
 AsJson = Annotated[bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")]
 
 
+RENAMED = {  # flags of the first version, and what they are called now
+    "--alive": "--states-per-token",
+    "--operands": "--matmul-dtype",
+    "--parameters": "--parameterisation",
+}
+
+
+def with_new_names(argv: list[str]) -> list[str]:
+    """Arguments in which flags of the first version have the names of today."""
+    found = []
+    for word in argv:
+        name, equals, value = word.partition("=")
+        found.append(RENAMED.get(name, name) + equals + value if name in RENAMED else word)
+    for i, word in enumerate(found):
+        if word == "--support=free":
+            found[i] = "--support=per-token"
+        if word == "free" and i and found[i - 1] == "--support":
+            found[i] = "per-token"
+    return found
+
+
 def parse(arguments: type[T], argv: list[str], command: str) -> T:
     """The arguments of a command; wrong ones end the program with status 2."""
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)

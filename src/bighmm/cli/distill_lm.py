@@ -153,8 +153,10 @@ def _starting_point(argv: list[str]) -> Recipe:
     asked = flag_value(argv, "--device") or "auto"
     on_gpu = asked.startswith("cuda") or (asked == "auto" and torch.cuda.is_available())
     return Recipe(
-        model=ModelSettings(states=4096 if on_gpu else 512, support="dense", parameters="one-relu"),
-        parameters=find("one-relu").options(init_scale=0.5),
+        model=ModelSettings(
+            states=4096 if on_gpu else 512, support="dense", parameterisation="one-relu"
+        ),
+        options=find("one-relu").options(init_scale=0.5),
         training=TrainingSettings(
             epochs=10.0 if on_gpu else 4.0,  # little text is soon known by heart
             # Texts that were cut off have no end mark and must not run on into the next.

@@ -47,7 +47,7 @@ class EvalArguments:
     ] = False
     contexts: Annotated[int, tyro.conf.arg(help="How many contexts to check.")] = 32
     device: Annotated[str, tyro.conf.arg(help="cpu, cuda, or auto: a GPU if there is one.")] = "cpu"
-    operands: Annotated[
+    matmul_dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
         tyro.conf.arg(help="Type of the vectors whose products are logits, as in training."),
     ] = "auto"
@@ -59,7 +59,7 @@ def eval_command(argv: list[str]) -> None:
     at_least_one(arguments.contexts, "contexts")
     device = find_device(arguments.device)
     folder = find_model(arguments.model)
-    lm = open_model(folder).to(device, arguments.operands)
+    lm = open_model(folder).to(device, arguments.matmul_dtype)
     corpus = prepare(arguments.data or trained_on(arguments.model), tokenizer=folder)
     if arguments.carry and arguments.reset:
         raise ValueError("--carry and --reset exclude each other; give at most one")

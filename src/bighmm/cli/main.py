@@ -43,7 +43,9 @@ def main(argv: list[str] | None = None) -> None:
     module, _ = COMMANDS[argv[0]]
     function = f"{argv[0].replace('-', '_')}_command"
     try:
-        getattr(importlib.import_module(module), function)(argv[1:])
+        from bighmm.cli.common import with_new_names
+
+        getattr(importlib.import_module(module), function)(with_new_names(argv[1:]))
         sys.stdout.flush()  # here and not on the way out, so that its failure is seen below
     except ValueError as error:
         _fail(str(error))

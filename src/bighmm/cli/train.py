@@ -100,14 +100,14 @@ def parse_recipe(
     chosen = dataclasses.replace(
         start.model,
         family=flag_value(argv, "--family") or start.model.family,
-        parameters=flag_value(argv, "--parameters") or start.model.parameters,
+        parameterisation=flag_value(argv, "--parameterisation") or start.model.parameterisation,
     )
     options = options_of(chosen)
-    default_options = start.parameters if type(start.parameters) is options else options()
+    default_options = start.options if type(start.options) is options else options()
     sections = [
         ("corpus", CorpusSettings, field(default=start.corpus)),
         ("model", ModelSettings, field(default=start.model)),
-        ("parameters", options, field(default=default_options)),
+        ("options", options, field(default=default_options)),
         ("training", TrainingSettings, field(default=start.training)),
         ("initial", InitialSettings, field(default=start.initial)),
     ]

@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bighmm.data.corpus import sentence_bounds
-
-BatchKind = Literal["streams", "ordered", "sentences", "windows", "documents"]
+from bighmm.data.options import BatchKind
 
 
 @dataclass(frozen=True)

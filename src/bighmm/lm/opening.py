@@ -8,7 +8,7 @@ import torch
 
 from bighmm.base import files
 from bighmm.base.files import read_json
-from bighmm.base.randomness import check_seed
+from bighmm.base.settings import check_seed
 from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline
 from bighmm.lm.hmmlm import HMMLM

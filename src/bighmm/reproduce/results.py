@@ -38,9 +38,11 @@ def read_results(paper: Paper, row: Row) -> list[dict[str, Any]]:
     found = []
     for path in result_files(paper, row).values():
         result = read_json(path)
+        if isinstance(result, dict) and "parameters" in result:  # as the first version called it
+            result["num_parameters"] = result.pop("parameters")
         try:
             _ = [result[key]["perplexity"] for key in ("valid", "test")]
-            _ = [result[key] for key in ("parameters", "seconds", "recipe", "valid_curve")]
+            _ = [result[key] for key in ("num_parameters", "seconds", "recipe", "valid_curve")]
         except (KeyError, TypeError) as error:
             reason = f": it has no {error}" if isinstance(error, KeyError) else ""
             raise ValueError(f"{path} does not hold the result of a run{reason}") from None
@@ -54,7 +56,7 @@ def ours(paper: Paper, row: Row) -> dict[str, Any] | None:
     if not results:
         return None
     figures: dict[str, Any] = {
-        "params": results[0]["parameters"],
+        "params": results[0]["num_parameters"],
         "valid": _mean(results, lambda result: result["valid"]["perplexity"]),
         "test": _mean(results, lambda result: result["test"]["perplexity"]),
         "runs": len(results),

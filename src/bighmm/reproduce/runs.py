@@ -225,9 +225,9 @@ class _Workers:
     def _evaluate_train(self, job: Job, run: Path, log: Path) -> dict[str, Any]:
         """Perplexity of the best model on the training text, where and as it was trained."""
         trained = read_json(run / "result.json")
-        operands = trained["recipe"]["training"]["operands"]
+        matmul_dtype = trained["recipe"]["training"]["matmul_dtype"]
         what = ("--data", self.files.data[job.corpus], "--split", "train")
-        where = ("--device", trained["device"], "--operands", operands)
+        where = ("--device", trained["device"], "--matmul-dtype", matmul_dtype)
         return json.loads(self._call(("eval", run.absolute(), *what, *where, "--json"), log))
 
     def _call(self, arguments: Sequence[object], log: Path) -> bytes:

@@ -21,13 +21,13 @@ from bighmm.train.recipe import InitialSettings, Recipe
 
 def options_for(recipe: Recipe) -> Any:
     """The recipe's parameter options, with the sizes of the transformer it begins with."""
-    options, path = recipe.parameters, recipe.initial.pretrained
+    options, path = recipe.options, recipe.initial.pretrained
     if path is None:
         return options
     if not isinstance(options, NeuralOptions) or options.network != "transformer":
         raise ValueError(
-            f"the pretrained model {path} is for a transformer over the states; use --parameters "
-            "monolithic-transformer"
+            f"the pretrained model {path} is for a transformer over the states; use "
+            "--parameterisation monolithic-transformer"
         )
     config = load_pretrained(path).config
     return dataclasses.replace(
@@ -57,7 +57,7 @@ def embeddings_to_freeze(lm: HMMLM) -> list[nn.Parameter]:
     found = lm.params.embeddings()
     if not found:
         raise ValueError(
-            f"frozen_tokens freezes embeddings, and a model with {lm.kind} parameters has none"
+            f"frozen_tokens freezes embeddings, and a model of {lm.kind} parameters has none"
         )
     return found
 

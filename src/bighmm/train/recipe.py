@@ -1,34 +1,32 @@
-"""A recipe: everything that determines a training run, as a TOML file or as flags.
+"""Recipes: everything that describes a training run, as a TOML file or as flags.
 
-    [corpus]      where the text comes from and how it is cut into tokens
-    [model]       states, blocks, and which parameterisation
-    [parameters]  the options of that parameterisation
-    [initial]     what the parameters begin with
-    [training]    batches, optimiser, schedule
+    [corpus]    where the text comes from and how it is cut into tokens
+    [model]     states, blocks, and which parameterisation
+    [options]   the options of that parameterisation, or of a baseline
+    [initial]   what the parameters are initialised with
+    [training]  batches, optimiser, schedule
 
 Every field has a default; a file names only what differs. A file that begins with
 
-    like = "other.toml"
+    extends = "other.toml"
 
-names what differs from that recipe, whose place is seen from its own.
+names what differs from that recipe, whose path is relative to its own. Older names of fields
+(`RENAMED`) are read too. This module does not import torch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import tomllib
-import types
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from bighmm.base.randomness import check_seed
-from bighmm.data.batches import BatchKind
-from bighmm.lm import baselines
-from bighmm.model import params
+from bighmm.base.settings import check_seed, closest, fill
+from bighmm.data.options import BatchKind
+from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
+from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -51,16 +49,16 @@ class ModelSettings:
     """hmm, or a baseline: ngram, feed-forward, lstm or transformer."""
     states: int = 4096
     """Hidden states in all."""
-    support: Literal["blocked", "dense", "free"] = "blocked"
+    support: Literal["blocked", "dense", "per-token"] = "blocked"
     """Which states may emit a word: those of its block, all, or a random list of its own."""
     blocks: int = 128
     """Blocks of a blocked model; states must be a multiple. With paths there are the file's."""
-    alive: int = 128
-    """States per word of a free model."""
+    states_per_token: int = 128
+    """States that may emit a word, with per-token support."""
     paths: str | None = None
     """A Brown clustering's paths file to take the blocks from; without it one is computed."""
-    parameters: str = "neural"
-    """The parameterisation: neural, scalar, or a variant (ablation-b, transformer, …)."""
+    parameterisation: str = "neural"
+    """What the probabilities are computed from: neural, scalar, or a variant (ablation-b, …)."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class TrainingSettings:
     seed: int = 1
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one."""
-    operands: Literal["auto", "float32", "bfloat16"] = "auto"
+    matmul_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the vectors whose products are logits; auto: bfloat16 on a GPU, else float32."""
     capture: bool = True
     """On a GPU, capture the step as a graph where its shape allows."""
@@ -142,13 +140,13 @@ class InitialSettings:
 class Recipe:
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
-    parameters: Any = None  # the options of model.parameters; its defaults where None
+    options: Any = None  # of model.parameterisation or the baseline; its defaults where None
     training: TrainingSettings = field(default_factory=TrainingSettings)
     initial: InitialSettings = field(default_factory=InitialSettings)
 
     def __post_init__(self) -> None:
-        if self.parameters is None:
-            object.__setattr__(self, "parameters", options_of(self.model)())
+        if self.options is None:
+            object.__setattr__(self, "options", options_of(self.model)())
         _check(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,12 +159,24 @@ SECTIONS = {
     "training": TrainingSettings,
     "initial": InitialSettings,
 }
+RENAMED = {  # names of the first version, and what they are called now
+    "model": {"parameters": "parameterisation", "alive": "states_per_token"},
+    "training": {"operands": "matmul_dtype"},
+}
 
 
 def options_of(model: ModelSettings) -> type:
-    """The dataclass of the [parameters] that such a model has."""
+    """The dataclass of the [options] that such a model has."""
     if model.family == "hmm":
-        return params.find(model.parameters).options
+        if model.parameterisation in PARAMETERISATION_OPTIONS:
+            return PARAMETERISATION_OPTIONS[model.parameterisation]
+        from bighmm.model import params
+
+        return params.find(model.parameterisation).options
+    if model.family in BASELINE_OPTIONS:
+        return BASELINE_OPTIONS[model.family]
+    from bighmm.lm import baselines
+
     try:
         return baselines.find(model.family).options
     except ValueError as error:
@@ -174,28 +184,32 @@ def options_of(model: ModelSettings) -> type:
 
 
 def read_recipe(path: str | Path) -> Recipe:
-    """Raises ValueError with one sentence for an unreadable file or an unknown or wrong field."""
+    """The recipe in a TOML file.
+
+    Raises ValueError with one sentence for an unreadable file or an unknown or wrong field.
+    """
     return from_dict(_sections(Path(path)), str(path))
 
 
 def _sections(path: Path, asked_by: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """What a file says, over what the recipes say that it is like."""
+    """The sections of a file, merged over those of the recipes that it extends."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        why = f", which {asked_by[-1]} is like" if asked_by else ""
+        why = f", which {asked_by[-1]} extends" if asked_by else ""
         raise ValueError(f"there is no recipe {path}{why}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"the recipe {path} cannot be read: {error}") from None
-    like = found.pop("like", None)
-    if like is None:
+    extended = found.pop("extends", found.pop("like", None))
+    found = _with_new_names(found)
+    if extended is None:
         return found
-    if not isinstance(like, str):
-        raise ValueError(f"{path}: like names another recipe's file, not {like!r}")
+    if not isinstance(extended, str):
+        raise ValueError(f"{path}: extends names another recipe's file, not {extended!r}")
     asked_by = (*asked_by, path)
-    other = path.parent / like
+    other = path.parent / extended
     if other.resolve() in [asking.resolve() for asking in asked_by]:
-        raise ValueError(f"the recipe {path} is like {other}, which is like itself then")
+        raise ValueError(f"the recipe {path} extends {other}, which then extends itself")
     base = _sections(other, asked_by)
     for section, fields in found.items():
         both = isinstance(fields, dict) and isinstance(base.get(section), dict)
@@ -203,15 +217,30 @@ def _sections(path: Path, asked_by: tuple[Path, ...] = ()) -> dict[str, Any]:
     return base
 
 
+def _with_new_names(found: dict[str, Any]) -> dict[str, Any]:
+    """Sections in which fields of the first version have the names and values of today."""
+    result = {("options" if key == "parameters" else key): value for key, value in found.items()}
+    for section, names in RENAMED.items():
+        if isinstance(result.get(section), dict):
+            result[section] = {names.get(k, k): v for k, v in result[section].items()}
+    model = result.get("model")
+    if isinstance(model, dict) and model.get("support") == "free":
+        model["support"] = "per-token"
+    return result
+
+
 def from_dict(found: dict[str, Any], name: str) -> Recipe:
     """A recipe from nested dictionaries; `name` says in errors where they came from."""
-    known = (*SECTIONS, "parameters")
+    found = _with_new_names(found)
+    known = (*SECTIONS, "options")
     for section in found:
         if section not in known:
-            raise ValueError(f"{name} has an unknown section [{section}]{_hint(section, known)}")
-    made = {key: _fill(cls, found.get(key, {}), f"{name} [{key}]") for key, cls in SECTIONS.items()}
+            raise ValueError(f"{name} has an unknown section [{section}]{closest(section, known)}")
+    made: dict[str, Any] = {
+        key: fill(cls, found.get(key, {}), f"{name} [{key}]") for key, cls in SECTIONS.items()
+    }
     options = options_of(made["model"])
-    made["parameters"] = _fill(options, found.get("parameters", {}), f"{name} [parameters]")
+    made["options"] = fill(options, found.get("options", {}), f"{name} [options]")
     return Recipe(**made)
 
 
@@ -227,50 +256,13 @@ def differences(old: Recipe, new: Recipe) -> list[str]:
     return result
 
 
-def _fill(cls: type, values: dict[str, Any], where: str) -> Any:
-    hints = typing.get_type_hints(cls)
-    if not isinstance(values, dict):
-        raise ValueError(f"{where} must be a section, not {values!r}")
-    for key, value in values.items():
-        if key not in hints:
-            raise ValueError(f"{where} has an unknown field {key!r}{_hint(key, hints)}")
-        if not _fits(value, hints[key]):
-            raise ValueError(f"{where}: {key} = {value!r} is not of the kind {_name(hints[key])}")
-    chosen = {k: float(v) if hints[k] is float else v for k, v in values.items()}
-    return cls(**chosen)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return value in typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, option) for option in typing.get_args(hint))
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _name(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return " | ".join(map(str, typing.get_args(hint)))
-    return getattr(hint, "__name__", str(hint))
-
-
-def _hint(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
-
-
 def _check(recipe: Recipe) -> None:
     _check_initial(recipe)
     model, training = recipe.model, recipe.training
     for section, key in (
         (model, "states"),
         (model, "blocks"),
-        (model, "alive"),
+        (model, "states_per_token"),
         (training, "batch"),
         (training, "window"),
     ):
@@ -307,8 +299,8 @@ def _check(recipe: Recipe) -> None:
             f"{training.beta1}, {training.beta2} and {training.lr}"
         )
     _check_baum_welch(model, training)
-    if getattr(recipe.parameters, "width", 1) < 1:
-        raise ValueError(f"width must be at least 1, not {recipe.parameters.width}")
+    if getattr(recipe.options, "width", 1) < 1:
+        raise ValueError(f"width must be at least 1, not {recipe.options.width}")
     if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
         raise ValueError(
             f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "
@@ -326,10 +318,11 @@ def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
         if training.full_batch:
             raise ValueError("full_batch is for optimizer = baum-welch; AdamW trains on batches")
         return
-    if model.family != "hmm" or model.parameters != "scalar":
-        kind = model.parameters if model.family == "hmm" else model.family
+    if model.family != "hmm" or model.parameterisation != "scalar":
+        kind = model.parameterisation if model.family == "hmm" else model.family
         raise ValueError(
-            f"Baum-Welch makes tables of probabilities, so it needs parameters = scalar, not {kind}"
+            f"Baum-Welch makes tables of probabilities, so it needs parameterisation = scalar, "
+            f"not {kind}"
         )
     if training.state_dropout != 0:
         raise ValueError(

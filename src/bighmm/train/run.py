@@ -87,7 +87,7 @@ def train_run(
         trained = _count(folder, recipe, corpus, fit, watch)
     else:
         with watch.clustering() as progress:
-            lm = new_model(recipe, corpus, progress).to(device, recipe.training.operands)
+            lm = new_model(recipe, corpus, progress).to(device, recipe.training.matmul_dtype)
         trained = _train_in_steps(folder, recipe, corpus, lm, resume, watch, should_stop)
     return _finish(folder, recipe, corpus, trained, began)
 
@@ -138,7 +138,7 @@ def _train_in_steps(
         if existing_folder(folder / "model") is None:
             observer.said("the best model was removed; the last one takes its place")
             training.save_model()
-    best = open_model(folder).to(lm.device, recipe.training.operands)
+    best = open_model(folder).to(lm.device, recipe.training.matmul_dtype)
     return _Trained(best, training.step, training.seconds)
 
 
@@ -151,7 +151,7 @@ def _count(
 ) -> _Trained:
     """A model that is counted, not trained in steps; it takes seconds, so nothing is resumed."""
     began = time.monotonic()
-    lm = fit(recipe.parameters, corpus)
+    lm = fit(recipe.options, corpus)
     seconds = time.monotonic() - began
     _begin(folder, recipe, corpus)
     replace_folder(folder / "model", lm.save_pretrained, keep_previous=False)
@@ -179,7 +179,7 @@ def _finish(
     result = {
         "run": str(folder),
         "recipe": recipe.to_dict(),
-        "parameters": lm.size,
+        "num_parameters": lm.size,
         "steps": trained.steps,
         "seconds": round(trained.seconds, 2),
         "device": str(lm.device),

@@ -55,10 +55,10 @@ def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) 
     if recipe.model.family != "hmm":
         model = baselines.find(recipe.model.family).model
         assert issubclass(model, NeuralLM), "only these are trained in steps"
-        return model(recipe.parameters, corpus.tokenizer, recipe.training.seed)
+        return model(recipe.options, corpus.tokenizer, recipe.training.seed)
     support = make_support(recipe.model, corpus, recipe.training.seed, progress)
     lm = HMMLM(
-        recipe.model.parameters,
+        recipe.model.parameterisation,
         options_for(recipe),
         support,
         corpus.tokenizer,
@@ -74,8 +74,8 @@ def make_support(
     size = corpus.tokenizer.size
     if model.support == "dense":
         return Dense(model.states, size)
-    if model.support == "free":
-        return Free.random(size, model.states, model.alive, seed)
+    if model.support == "per-token":
+        return Free.random(size, model.states, model.states_per_token, seed)
     if model.paths is not None:
         words = [corpus.tokenizer.token(i) for i in range(size)]
         classes = brown.read_paths(Path(model.paths), words).classes

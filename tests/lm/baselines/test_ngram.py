@@ -40,8 +40,8 @@ def lm(text):
 def test_training_writes_what_other_runs_write(run, text):
     result = json.loads((run / "result.json").read_text())
     assert result["recipe"]["model"]["family"] == "ngram"
-    assert result["recipe"]["parameters"] == {"order": 3, "discounts": "modified"}
-    assert 1 < result["test"]["perplexity"] < 40 and result["parameters"] > 100
+    assert result["recipe"]["options"] == {"order": 3, "discounts": "modified"}
+    assert 1 < result["test"]["perplexity"] < 40 and result["num_parameters"] > 100
     lm, corpus = open_model(run), prepare(text)
     assert isinstance(lm, NgramLM)
     assert lm.perplexity(corpus).perplexity == pytest.approx(result["test"]["perplexity"])

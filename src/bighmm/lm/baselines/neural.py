@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.infer.sampling import check_request, draw_token
 from bighmm.lm.baselines import find, register
 from bighmm.lm.evaluation import Convention, Evaluation, stream_of, sum_over_sentences
+from bighmm.lm.options import FeedForwardOptions, LSTMOptions
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
@@ -81,20 +81,6 @@ class Network(nn.Module):
         return torch.where(kept, x / (1 - self.dropout), 0.0)
 
 
-@dataclass(frozen=True)
-class FeedForwardOptions:
-    """Hidden layers over the embeddings of the words before (Chiu & Rush 2020, A.2)."""
-
-    width: int = 256
-    """Of embeddings and of every layer."""
-    order: int = 5
-    """A word and those before it that it is predicted from."""
-    layers: int = 2
-    """The paper prints one and says two; its parameter counts fit two."""
-    dropout: float = 0.3
-    """Of embeddings and of the last layer."""
-
-
 class FeedForward(Network):
     memory: int
 
@@ -115,19 +101,6 @@ class FeedForward(Network):
         for layer in self.layers:
             hidden = layer(hidden).relu()
         return hidden, {"tokens": tokens[:, tokens.shape[1] - self.memory + 1 :]}
-
-
-@dataclass(frozen=True)
-class LSTMOptions:
-    """Long short-term memory (Chiu & Rush 2020, A.2)."""
-
-    width: int = 256
-    """Of embeddings and of every layer."""
-    layers: int = 2
-    dropout: float = 0.3
-    """Of embeddings, between layers and of the last layer."""
-    init_scale: float = 1.0
-    """Initial embeddings are uniform between this over the root of the width and minus that."""
 
 
 class LSTM(Network):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,18 +18,9 @@ from bighmm.infer.sampling import check_request, draw_token
 from bighmm.lm.baselines import register
 from bighmm.lm.baselines.kneser_ney import KneserNey
 from bighmm.lm.evaluation import Convention, Evaluation, stream_of
+from bighmm.lm.options import NgramOptions
 
 FAMILY, MODEL = "ngram", "ngram"
-
-
-@dataclass(frozen=True)
-class NgramOptions:
-    """Interpolated Kneser-Ney (Chen & Goodman 1999)."""
-
-    order: int = 5
-    """The longest n-gram."""
-    discounts: Literal["modified", "single"] = "modified"
-    """Three discounts for every order, or one."""
 
 
 @register(FAMILY, NgramOptions)

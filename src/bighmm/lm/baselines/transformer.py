@@ -8,33 +8,15 @@ how a text is cut into windows makes no difference. To that end the layers' reac
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from bighmm.lm.baselines import register
 from bighmm.lm.baselines.neural import Network, NeuralLM, State
+from bighmm.lm.options import TransformerOptions
 from bighmm.model.networks import Backbone
 from bighmm.model.networks.pretrained import own_config
-
-
-@dataclass(frozen=True)
-class TransformerOptions:
-    """Self-attention over the words before."""
-
-    width: int = 256
-    """Of embeddings and of every layer."""
-    layers: int = 4
-    heads: int = 4
-    """Of every layer; width must be a multiple."""
-    context: int = 64
-    """Words before that a word is predicted from."""
-    dropout: float = 0.0
-    """Of embeddings and of the last layer."""
-    style: Literal["llama", "gpt2"] = "llama"
-    """RMSNorm, SwiGLU, no biases; or LayerNorm, GELU, biases. Positions are rotary in both."""
 
 
 class Transformer(Network):

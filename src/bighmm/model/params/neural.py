@@ -20,8 +20,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +28,7 @@ from bighmm.hmm import HMM
 from bighmm.model.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.model.networks import BackboneConfig
 from bighmm.model.networks.state_networks import MLP, MLPShape, StateTransformer, apply
+from bighmm.model.options import OPTIONS, VARIANTS, NeuralOptions
 from bighmm.model.params import Parameterisation, embeddings, register
 from bighmm.model.params.direct import kept_cells, kept_transition
 from bighmm.model.params.emissions import factored_emission, normalise_cells
@@ -39,75 +38,6 @@ from bighmm.ops import Impl, rounded, use_triton
 from bighmm.ops.residual import scores
 
 WIDEST = 512  # vectors that the kernels can multiply; wider ones are multiplied by the library
-
-Form = Literal["factored", "direct"]
-
-
-@dataclass(frozen=True)
-class NeuralOptions:
-    """Networks over state embeddings."""
-
-    width: int = 256
-    """Width of embeddings and networks (the papers' h and d)."""
-    size: int | None = None
-    """About how many parameters in all; the width is then chosen for it."""
-    embeddings: Literal["independent", "split", "factored"] = "independent"
-    """One per state, one per state and role, or a block's and a state's half composed."""
-    network: Literal["mlp", "transformer"] = "mlp"
-    """What makes vectors of embeddings."""
-    monolithic: bool = False
-    """One network for all roles, instead of one each."""
-    layers: int = 2
-    """Linear layers of an MLP (0: no network at all), or blocks of a transformer."""
-    skip: bool = True
-    """Skip connections in an MLP."""
-    relu: bool = True
-    """Rectified linear units in an MLP."""
-    layer_norm: bool = True
-    """A norm at the end of an MLP."""
-    heads: int = 4
-    """Of a transformer."""
-    backbone: str | None = None
-    """All sizes of a transformer as JSON; where it begins with a pretrained one, that one's."""
-    entering: Literal["embedding", "mlp"] = "embedding"
-    """What a state is entered by: its raw embedding, or a network of it."""
-    start: Form = "factored"
-    """Start logits from embeddings, or one number each."""
-    transition: Form = "factored"
-    """Transition logits from embeddings, or one number each."""
-    emission: Form = "factored"
-    """Emission logits from embeddings, or one number each."""
-    scaled: bool = False
-    """Factored transition logits are divided by about the root of the width, as attention's are;
-    where networks end with a norm they are that large at first, and training may not start."""
-    word_bias: bool = True
-    """A number per word is added to factored emission logits."""
-    init_scale: float = 0.1
-    """Standard deviation of the initial embeddings."""
-    direct_scale: float = 1.0
-    """Standard deviation of the initial logits of direct parts."""
-
-
-LEE = {"entering": "mlp"}  # three roles, none of them raw
-VARIANTS: dict[str, dict[str, Any]] = {
-    "neural": {},
-    "chiu-rush": LEE,
-    "ablation-a": LEE | {"layers": 0},
-    "ablation-b": LEE | {"layers": 0, "embeddings": "split"},
-    # the variants that did better than ablation B in Lee & Berg-Kirkpatrick's Table 3
-    "one-relu": LEE | {"layers": 1, "skip": False, "layer_norm": False},
-    "split-one-relu": LEE
-    | {"embeddings": "split", "layers": 1, "skip": False, "layer_norm": False},
-    "two-skip-relu": LEE | {"layer_norm": False},
-    "split-two-norm": LEE | {"embeddings": "split", "skip": False, "relu": False},
-    "split-two-skip-relu": LEE | {"embeddings": "split", "layer_norm": False},
-    "split-monolithic-two-skip-relu": LEE
-    | {"embeddings": "split", "monolithic": True, "layer_norm": False},
-    "one-linear": LEE | {"layers": 1, "skip": False, "relu": False, "layer_norm": False},
-    "monolithic-mlp": LEE | {"monolithic": True},
-    "transformer": LEE | {"network": "transformer"},
-    "monolithic-transformer": LEE | {"network": "transformer", "monolithic": True},
-}
 
 
 class Neural(Parameterisation):
@@ -313,22 +243,5 @@ def _check(options: NeuralOptions) -> None:
         )
 
 
-def _with_defaults(name: str, changes: dict[str, Any]) -> type:
-    """NeuralOptions with other defaults."""
-    fields = [
-        (field.name, field.type, dataclasses.field(default=changes[field.name]))
-        for field in dataclasses.fields(NeuralOptions)
-        if field.name in changes
-    ]
-    title = "".join(part.title() for part in name.split("-"))
-    return dataclasses.make_dataclass(
-        f"{title}Options",
-        fields,
-        bases=(NeuralOptions,),
-        frozen=True,
-        namespace={"__doc__": NeuralOptions.__doc__, "__module__": __name__},
-    )
-
-
-for _name, _changes in VARIANTS.items():
-    register(_name, _with_defaults(_name, _changes) if _changes else NeuralOptions)(Neural)
+for _name in VARIANTS:
+    register(_name, OPTIONS[_name])(Neural)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from bighmm.hmm import HMM
 from bighmm.model.emissions import EmissionTable
+from bighmm.model.options import ScalarOptions
 from bighmm.model.params import Parameterisation, register
 from bighmm.model.params.direct import kept_cells, kept_transition
 from bighmm.model.params.emissions import normalise_cells
 from bighmm.model.support import Support
 from bighmm.model.transitions import Table
-
-
-@dataclass(frozen=True)
-class ScalarOptions:
-    """Tables of logits: Z start, Z² transition, and V·K emission parameters."""
-
-    init_scale: float = 1.0
-    """Standard deviation of the initial logits."""
 
 
 @register("scalar", ScalarOptions)
