@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from bighmm.hmm import HMM
-from bighmm.infer import dense, inputs, predict, sampling
-from bighmm.model.support import Blocked, Dense, Free, Support
-from bighmm.model.transitions import Factored, Table, Transitions
-from bighmm.ops import row_norm
+from bighmm.model.support import Blocked, Dense, PerToken, Support
+from bighmm.model.transitions import Flat, Table, Transitions
+from bighmm.ops import memory
 
-KINDS = ("dense-table", "dense-factored", "blocked-table", "blocked-factored", "free-factored")
+KINDS = ("dense-table", "dense-flat", "blocked-table", "blocked-flat", "per_token-flat")
 
 
 def random_hmm(
@@ -38,8 +37,8 @@ def random_hmm(
         transitions = Table(normal(states, states))
     else:
         width = 4
-        transitions = Factored(normal(states, width) / width**0.5, normal(states, width) / scale)
-    emission = normalised_emission(support, normal(vocabulary, support.alive))
+        transitions = Flat(normal(states, width) / width**0.5, normal(states, width) / scale)
+    emission = normalised_emission(support, normal(vocabulary, support.states_per_token))
     start = normal(states).log_softmax(0)
     return HMM(start, transitions, emission, support, end, reset).to("cpu", dtype)
 
@@ -51,7 +50,7 @@ def random_support(kind: str, states: int, vocabulary: int, seed: int = 0) -> Su
         blocks = next(m for m in (3, 2, 1) if states % m == 0 and m <= vocabulary)
         return Blocked.of(torch.arange(vocabulary) % blocks, states)
     alive = min(states, max(2, states // 2, -(-states // vocabulary)))
-    return Free.random(vocabulary, states, alive, seed)
+    return PerToken.random(vocabulary, states, alive, seed)
 
 
 def normalised_emission(support: Support, logits: Tensor) -> Tensor:
@@ -73,7 +72,7 @@ def leaves(hmm: HMM) -> list[Tensor]:
 
 def rebuilt(hmm: HMM, start: Tensor, emission: Tensor, *operands: Tensor) -> HMM:
     """The same HMM from other tensors, in the order of `leaves`."""
-    transitions = type(hmm.transitions)(*operands)
+    transitions = hmm.transitions.with_operands(*operands)
     return HMM(start, transitions, emission, hmm.support, hmm.end, hmm.reset)
 
 
@@ -92,15 +91,15 @@ def dense_twin(hmm: HMM) -> HMM:
     every = torch.arange(hmm.num_states)
     emission = hmm.support.emission_rows(hmm.emission, every).T
     support = Dense(hmm.num_states, hmm.vocabulary_size)
-    table = Table(hmm.transitions.logits(every))
+    table = Table(hmm.transitions.log_probs())
     return HMM(hmm.start, table, emission, support, hmm.end, hmm.reset)
 
 
 def cut_work(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
     """Let no piece of work be larger than `elements`, so that tiny models are cut into pieces."""
-    for module in (inputs, dense, predict, sampling, row_norm):
-        monkeypatch.setattr(module, "CHUNK_ELEMENTS", elements)
-    monkeypatch.setattr(dense, "KEPT_ELEMENTS", 0)
+    for name in ("WORKING", "STREAMED", "TILE"):
+        monkeypatch.setattr(memory, name, elements)
+    monkeypatch.setattr(memory, "CACHED", 0)
 
 
 def ragged(

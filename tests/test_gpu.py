@@ -12,7 +12,7 @@ from bighmm.data.corpus import prepare
 from bighmm.lm.evaluation import deviation_from_one, evaluate
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params.neural import NeuralOptions
-from bighmm.train.graph import GraphSteps
+from bighmm.train.captured import CapturedRunner
 from bighmm.train.loop import Stopped, Training
 from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings, options_of
 from bighmm.train.setup import new_model
@@ -56,7 +56,7 @@ def train(wanted, run, device, stop_at=None, resume=False):
     training.total_steps = min(training.total_steps, STEPS)
     training.check_steps = {step for step in training.check_steps if step < STEPS} | {STEPS}
     if device == "cuda":
-        training.steps.at_once = min(training.steps.at_once, 10)
+        training.runner.at_once = min(training.runner.at_once, 10)
     with contextlib.suppress(Stopped):
         training.run(lambda: stop_at is not None and training.step >= stop_at)
     return lm, corpus, losses(run)
@@ -79,7 +79,7 @@ OTHER_KINDS = {
     "scalar, dense": (ModelSettings(states=20, support="dense", parameterisation="scalar"), {}),
     # Where a width is given, the usual one of 256 makes steps so large that a change of one
     # millionth in the first weights is one of some percent in the losses.
-    "free": (ModelSettings(states=64, support="per-token", states_per_token=8), {"width": 32}),
+    "per-token": (ModelSettings(states=64, support="per-token", states_per_token=8), {"width": 32}),
     "feed-forward": (ModelSettings(family="feed-forward"), {}),
     "lstm": (ModelSettings(family="lstm"), {}),
     "transformer": (ModelSettings(family="transformer"), {"width": 32, "layers": 2}),
@@ -101,7 +101,7 @@ def other_recipe(text, kind, **training):
 
 @pytest.mark.parametrize(
     "kind, dropout",
-    [*((kind, 0.5) for kind in OTHER_KINDS), ("scalar, blocked", 0.0), ("free", 0.0)],
+    [*((kind, 0.5) for kind in OTHER_KINDS), ("scalar, blocked", 0.0), ("per-token", 0.0)],
 )
 def test_other_models_train_as_on_a_cpu(text, tmp_path, kind, dropout):
     wanted = other_recipe(text, kind, state_dropout=dropout)
@@ -118,8 +118,8 @@ def test_what_is_captured(text, tmp_path, kind):
     wanted = other_recipe(text, kind)
     corpus = prepare(wanted.corpus.data)
     lm = new_model(wanted, corpus).to("cuda", "bfloat16")
-    steps = Training(wanted, corpus, lm, tmp_path / "run", Watcher()).steps
-    assert isinstance(steps, GraphSteps) == (kind != "free")
+    steps = Training(wanted, corpus, lm, tmp_path / "run", Watcher()).runner
+    assert isinstance(steps, CapturedRunner) == (kind != "per-token")
 
 
 @pytest.mark.parametrize("support, width", [("dense", 384), ("dense", 512), ("blocked", 512)])
@@ -143,7 +143,7 @@ def test_baum_welch_as_on_a_cpu(text, tmp_path, capture):
     assert on_gpu == pytest.approx(on_cpu, rel=1e-2)
     assert deviation_from_one(lm.predictor(), corpus.split("test"), 16) < 1e-3
     again = Training(wanted, corpus, lm, tmp_path / "again", Watcher())
-    assert isinstance(again.steps, GraphSteps) == capture
+    assert isinstance(again.runner, CapturedRunner) == capture
 
 
 @pytest.mark.parametrize("support, dropout", [("blocked", 0.5), ("dense", 0.0)])

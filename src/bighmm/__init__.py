@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from bighmm.hmm import HMM, BestPath, Posterior
     from bighmm.lm.hmmlm import HMMLM
     from bighmm.sequences import SequenceHMM
-    from bighmm.train.baum_welch import baum_welch
+    from bighmm.train.expectation_maximisation import baum_welch
 
 __all__ = ["HMM", "HMMLM", "BestPath", "Posterior", "SequenceHMM", "baum_welch"]
 
@@ -18,7 +18,7 @@ _PLACES = {
     "BestPath": "bighmm.hmm",
     "Posterior": "bighmm.hmm",
     "HMMLM": "bighmm.lm.hmmlm",
-    "baum_welch": "bighmm.train.baum_welch",
+    "baum_welch": "bighmm.train.expectation_maximisation",
     "SequenceHMM": "bighmm.sequences",
 }
 

@@ -1,79 +1,60 @@
-"""HMM: start, transitions, emissions, and the questions one can ask of them.
-
-Shape letters, the same everywhere in this library:
-
-    B batch        Z states                      V vocabulary
-    T time         K states alive at a step      H width
-    M blocks
+"""HMM: a model, and the questions one can ask of it.
 
 An `HMM` is a value: it lives on one device, does not change, and knows nothing of training. Its
 tensors may carry gradients, and `log_prob` is differentiable with respect to them; the other
 answers carry no gradient. What has probability zero is answered without NaN: `log_prob` is -inf,
 so is every `next_token` after it, its marginals are 0, and its best path is -1 throughout.
+
+Shape letters are those of `bighmm.model.model`: B batch, T time, Z states, K states per token,
+M blocks, V vocabulary, H width.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from bighmm.infer import (
-    best_fill,
-    best_paths,
-    constrained,
-    counts,
-    engine,
-    infill,
-    joint,
-    predict,
-    sampling,
-)
+from bighmm.infer import best_fill as filling
+from bighmm.infer import best_paths, constrained, counts, fill, filter, joint, predict, sample
 from bighmm.infer.best_fill import BestFill
 from bighmm.infer.best_paths import BestPaths
 from bighmm.infer.counts import Counts
-from bighmm.infer.infill import FillProbs
-from bighmm.infer.inputs import Carry, Sequences, batches_by_length, read, windows
+from bighmm.infer.fill import FillProbs
 from bighmm.infer.rules import Rule
-from bighmm.model.emissions import Emissions, EmissionTable
-from bighmm.model.support import Dense, Support
-from bighmm.model.transitions import Table, Transitions
+from bighmm.infer.sequences import Carry, Sequences, validate
+from bighmm.infer.smooth import Posterior, posterior
+from bighmm.infer.viterbi import BestPath, viterbi
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.model import Model
+from bighmm.model.support import Dense
+from bighmm.model.transitions import Table
 
 Impl = Literal["auto", "torch", "triton", "loop", "tree"]
 
-
-class Posterior(NamedTuple):
-    log_prob: Tensor  # (B,) log p(x_1 … x_T)
-    states: Tensor  # (B, T, K) ids of the states that could be there, -1 in the padding
-    marginals: Tensor  # (B, T, K) p(z_t = state | x_1 … x_T), 0 in the padding and if p(x) = 0
-
-
-class BestPath(NamedTuple):
-    states: Tensor  # (B, T), -1 in the padding and where no path is possible
-    log_prob: Tensor  # (B,) log p(x, z) of that path
+__all__ = ["HMM", "BestFill", "BestPath", "BestPaths", "Counts", "FillProbs", "Posterior"]
 
 
 @dataclass(frozen=True, eq=False)
-class HMM:
+class HMM(Model):
     """p(x, z) = p(z_1) p(x_1 | z_1) Π_t p(z_t | z_{t-1}) p(x_t | z_t).
 
     With an `end` mark and `reset`, the state after the mark is drawn from the start distribution
     again, so that texts which follow each other are independent.
+
+    Token ids are (B, T), each row up to its own length where `lengths` (B,) are given; a list of
+    rows needs no lengths, and its rows may differ in length.
     """
 
-    start: Tensor  # (Z,) log p(z_1)
-    transitions: Transitions
-    emissions: Emissions  # of the K states of each token, in the support's order; or their table
-    support: Support
-    end: int | None = None
-    reset: bool = True
-
-    def __post_init__(self) -> None:
-        if isinstance(self.emissions, Tensor):
-            object.__setattr__(self, "emissions", EmissionTable(self.emissions))
+    @staticmethod
+    def of(model: Model) -> HMM:
+        """The same distributions with questions."""
+        fields = (field.name for field in dataclasses.fields(Model))
+        return HMM(**{name: getattr(model, name) for name in fields})
 
     @staticmethod
     def from_probs(
@@ -124,40 +105,19 @@ class HMM:
             reset,
         )
 
-    @property
-    def emission(self) -> Tensor:
-        """log p(x | z) (V, K)."""
-        return self.emissions.table
-
-    @property
-    def num_states(self) -> int:
-        return self.support.num_states
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self.support.vocabulary_size
-
-    def log_prob(
-        self, tokens: Tensor, lengths: Tensor | None = None, impl: Impl = "auto"
-    ) -> Tensor:
+    def log_prob(self, tokens: Any, lengths: Any = None, impl: Impl = "auto") -> Tensor:
         """log p(x_1 … x_T) (B,) of token ids (B, T), each row up to its own length.
 
         An empty sequence has log-probability 0. Without gradients the work is cut into pieces
         that fit in memory; with gradients all of it is one piece.
         """
-        sequences = read(self, tokens, lengths)
-        if torch.is_grad_enabled() and self._needs_grad:
-            return self.advance(sequences, Carry.at_start(self, len(sequences.ids)), impl)[0]
-        result = self.start.new_zeros(len(sequences.ids))
-        for rows in batches_by_length(sequences.lengths, self._cost_per_position):
-            result[rows], _ = self._filter(sequences.rows(rows), impl)
-        return result
+        return filter.log_prob(self, validate(self, tokens, lengths), impl)
 
     @torch.no_grad()
     def next_token(
         self,
-        tokens: Tensor,
-        lengths: Tensor | None = None,
+        tokens: Any,
+        lengths: Any = None,
         rule: Rule | None = None,
         remaining: int | None = None,
     ) -> Tensor:
@@ -171,7 +131,7 @@ class HMM:
         carry = self.carry_after(tokens, lengths)
         if rule is not None:
             return constrained.next_token(self, rule, remaining, carry)
-        return self.next_token_after(carry)
+        return predict.next_token(self, carry)
 
     @torch.no_grad()
     def rule_log_prob(
@@ -180,15 +140,13 @@ class HMM:
         """log p(the next `length` tokens satisfy the rule | prefix) (); -inf if they cannot."""
         return constrained.log_prob(self, rule, length, self._after(prefix)).squeeze(0)
 
-    def joint_log_prob(
-        self, tokens: Tensor, states: Tensor, lengths: Tensor | None = None
-    ) -> Tensor:
+    def joint_log_prob(self, tokens: Any, states: Tensor, lengths: Any = None) -> Tensor:
         """log p(x_1 … x_T, z_1 … z_T) (B,) of token ids and states (B, T), differentiable.
 
         -inf where a state cannot emit its token. A state that is not known is -1, and what depends
         on it is left out.
         """
-        sequences = read(self, tokens, lengths)
+        sequences = validate(self, tokens, lengths)
         states = torch.as_tensor(states, device=self.start.device).long()
         if states.shape != sequences.ids.shape:
             raise ValueError(
@@ -200,35 +158,27 @@ class HMM:
         before = states.new_full((len(states),), -1)
         return joint.log_joint(self, sequences, states, before).sum(1)
 
-    @torch.no_grad()
-    def posterior(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
+    def posterior(self, tokens: Any, lengths: Any = None) -> Posterior:
         """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
-        sequences = read(self, tokens, lengths)
-        log_prob, marginals = engine(self).posterior(self, sequences)
-        inside = torch.arange(sequences.ids.shape[1], device=sequences.ids.device)
-        padding = inside >= sequences.lengths.unsqueeze(1)
-        states = self.support.states(sequences.ids).masked_fill(padding.unsqueeze(2), -1)
-        return Posterior(log_prob, states, marginals)
+        return posterior(self, validate(self, tokens, lengths))
 
-    @torch.no_grad()
-    def viterbi(self, tokens: Tensor, lengths: Tensor | None = None) -> BestPath:
+    def viterbi(self, tokens: Any, lengths: Any = None) -> BestPath:
         """The most likely state path of each row."""
-        best, path = engine(self).viterbi(self, read(self, tokens, lengths))
-        return BestPath(path, best)
+        return viterbi(self, validate(self, tokens, lengths))
 
     @torch.no_grad()
-    def best_paths(self, tokens: Tensor, k: int, lengths: Tensor | None = None) -> BestPaths:
+    def best_paths(self, tokens: Any, k: int, lengths: Any = None) -> BestPaths:
         """The k most likely state paths of each row, best first."""
         _at_least_one(k, "k")
-        return best_paths.best_paths(self, read(self, tokens, lengths), k)
+        return best_paths.best_paths(self, validate(self, tokens, lengths), k)
 
     @torch.no_grad()
     def fill(
         self,
-        tokens: Tensor,
+        tokens: Any,
         n: int = 1,
         generator: torch.Generator | None = None,
-        lengths: Tensor | None = None,
+        lengths: Any = None,
         ends: bool = False,
     ) -> Tensor:
         """n exact samples (B, n, T) of rows (B, T) that have -1 in their gaps, one token each.
@@ -238,35 +188,31 @@ class HMM:
         is known of a row has probability zero.
         """
         _at_least_one(n, "n")
-        return infill.fill(self, infill.read_gaps(self, tokens, lengths), n, ends, generator)
+        return fill.fill(self, fill.validate_gaps(self, tokens, lengths), n, ends, generator)
 
     @torch.no_grad()
-    def fill_probs(
-        self, tokens: Tensor, lengths: Tensor | None = None, ends: bool = False
-    ) -> FillProbs:
+    def fill_probs(self, tokens: Any, lengths: Any = None, ends: bool = False) -> FillProbs:
         """log p(word in the gap | everything known) for all words of all gaps, which are -1.
 
         `words` (gaps, V) has them in the order of `torch.nonzero(tokens == -1)`, `log_prob` (B,) is
         log p(what is known). Both are -inf where what is known has probability zero.
         """
-        return infill.fill_probs(self, infill.read_gaps(self, tokens, lengths), ends)
+        return fill.fill_probs(self, fill.validate_gaps(self, tokens, lengths), ends)
 
     @torch.no_grad()
-    def known_log_prob(
-        self, tokens: Tensor, lengths: Tensor | None = None, ends: bool = False
-    ) -> Tensor:
+    def known_log_prob(self, tokens: Any, lengths: Any = None, ends: bool = False) -> Tensor:
         """log p(what is known) (B,) of rows that have -1 in their gaps, summed over all fillings.
 
         Without `ends` over those that have no end mark in a gap.
         """
-        return infill.known_log_prob(self, infill.read_gaps(self, tokens, lengths), ends)
+        return fill.known_log_prob(self, fill.validate_gaps(self, tokens, lengths), ends)
 
     @torch.no_grad()
     def best_fill(
         self,
-        tokens: Tensor,
+        tokens: Any,
         k: int = 1,
-        lengths: Tensor | None = None,
+        lengths: Any = None,
         ends: bool = False,
         width: int | None = None,
     ) -> BestFill:
@@ -280,16 +226,15 @@ class HMM:
         _at_least_one(k, "k")
         width = max(4 * k, 128) if width is None else width
         _at_least_one(width, "width")
-        gapped = infill.read_gaps(self, tokens, lengths)
-        return best_fill.best_fill(self, gapped, k, max(k, width), ends)
+        gapped = fill.validate_gaps(self, tokens, lengths)
+        return filling.best_fill(self, gapped, k, max(k, width), ends)
 
-    def expected_counts(self, tokens: Tensor, lengths: Tensor | None = None) -> Counts:
+    def expected_counts(self, tokens: Any, lengths: Any = None) -> Counts:
         """How often each start, transition and emission is expected to be used in the rows.
 
         This is the expectation step of Baum-Welch. The counts of transitions are a (Z, Z) tensor.
         """
-        sequences = read(self, tokens, lengths)
-        return counts.expected_counts(self, sequences, self._cost_per_position)
+        return counts.expected_counts(self, validate(self, tokens, lengths))
 
     @torch.no_grad()
     def sample(
@@ -314,7 +259,7 @@ class HMM:
         tokens or, without a length, about those before the end mark, which is then among the
         `max_length` tokens. Raises ValueError with the reason if a rule cannot hold.
         """
-        sampling.check_request(n, length, max_length, temperature)
+        sample.check_request(n, length, max_length, temperature)
         if length is None and self.end is None:
             raise ValueError("this HMM has no end mark, so sampling needs a length")
         carry = self._after(prefix)
@@ -324,29 +269,27 @@ class HMM:
             return constrained.sample(
                 self, rule, n, carry, length, max_length, generator, temperature
             )
-        rows = Carry(carry.tokens.expand(n), carry.log_alpha.expand(n, -1), carry.fresh.expand(n))
-        return sampling.sample(self, rows, length, max_length, generator, temperature)
+        rows = carry.rows(torch.zeros(n, dtype=torch.long, device=carry.tokens.device))
+        return sample.sample(self, rows, length, max_length, generator, temperature)
 
     def advance(self, window: Sequences, carry: Carry, impl: Impl = "auto") -> tuple[Tensor, Carry]:
         """log p(window | prefix) (B,), differentiable, and the state after the window."""
-        return engine(self).advance(self, window, carry, impl)
+        return filter.advance(self, window, carry, impl)
 
-    @torch.no_grad()
-    def carry_after(self, tokens: Tensor, lengths: Tensor | None = None) -> Carry:
+    def carry_after(self, tokens: Any, lengths: Any = None) -> Carry:
         """What is known after each row (B, T): where `advance` and `next_token_after` go on."""
-        return self._filter(read(self, tokens, lengths))[1]
+        return filter.run_filter(self, validate(self, tokens, lengths))[1]
 
     @torch.no_grad()
     def next_token_after(self, carry: Carry) -> Tensor:
         """log p(next token | prefix) (B, V); -inf after a prefix of probability zero."""
-        return predict.token_log_probs(self, predict.predict_states(self, carry))
+        return predict.next_token(self, carry)
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Plain probabilities: start (Z,), transition (Z, Z), emission (Z, V). For small models."""
         every = torch.arange(self.num_states, device=self.start.device)
-        transition = self.transitions.log_probs(every)
         emission = self.support.emission_rows(self.emission, every)
-        return self.start.exp(), transition.exp(), emission.exp()
+        return self.start.exp(), self.transitions.log_probs().exp(), emission.exp()
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> HMM:
         device = torch.device(device)
@@ -360,33 +303,12 @@ class HMM:
             self.reset,
         )
 
-    @property
-    def _needs_grad(self) -> bool:
-        tensors = (self.start, *self.emissions.operands, *self.transitions.operands)
-        return any(t.requires_grad for t in tensors)
-
-    @property
-    def _cost_per_position(self) -> int:
-        dense = isinstance(self.support, Dense)
-        return self.num_states if dense else self.support.alive**2
-
     def _after(self, prefix: Tensor | Sequence[int] | None) -> Carry:
         """The state after one sequence of token ids."""
         ids = torch.as_tensor([] if prefix is None else prefix)
         if ids.dim() != 1:
             raise ValueError(f"a prefix is one sequence of token ids, not shape {tuple(ids.shape)}")
         return self.carry_after(ids.unsqueeze(0))
-
-    @torch.no_grad()
-    def _filter(self, sequences: Sequences, impl: Impl = "auto") -> tuple[Tensor, Carry]:
-        """log p (B,) and the state at the end of each row, in windows that fit in memory."""
-        batch, time = sequences.ids.shape
-        carry = Carry.at_start(self, batch)
-        log_prob = self.start.new_zeros(batch)
-        for first, last in windows(time, max(batch, 1), self._cost_per_position, self.start.device):
-            gained, carry = self.advance(sequences.window(first, last), carry, impl)
-            log_prob += gained
-        return log_prob, carry
 
 
 def _at_least_one(number: int, name: str) -> None:

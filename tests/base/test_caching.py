@@ -1,4 +1,4 @@
-"""What is kept serves whoever asks next, whatever mode the first one asked in."""
+"""Cached values serve the next caller, whatever mode the first one asked in."""
 
 import weakref
 from types import SimpleNamespace
@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bighmm.base.caching import kept
+from bighmm.base.caching import cached
 from bighmm.data.tokenizers import Words
-from bighmm.infer.dense import Move
-from bighmm.infer.inputs import Carry, trusted
+from bighmm.hmm import HMM
 from bighmm.infer.predict import predict_states
+from bighmm.infer.sequences import Carry, unchecked
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.model.params.neural import NeuralOptions
-from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.options import NeuralOptions, ScalarOptions
+from bighmm.model.transitions import EVERY
 from models import KINDS, random_hmm, random_support
 
 GAPS = torch.tensor([[1, -1, 2, -1]])
@@ -30,7 +30,7 @@ def model(options, support):
     tokenizer = Words.build(["a b c d e", "b d a"])
     kind, chosen, operands = MODELS[options]
     lm = HMMLM(kind, chosen, random_support(support, 6, tokenizer.size), tokenizer, seed=1)
-    lm.params.operands = operands
+    lm.params.matmul_dtype = operands
     return lm
 
 
@@ -46,18 +46,18 @@ def test_questions_in_inference_mode_and_then_outside(kind):
         hmm.expected_counts(TEXT)
 
 
-@pytest.mark.parametrize("support", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("support", ["dense", "blocked", "per_token"])
 @pytest.mark.parametrize("options", MODELS)
 def test_a_model_seen_in_inference_mode_can_be_trained(options, support):
     lm = model(options, support)
     with torch.inference_mode():
         lm.hmm().log_prob(TEXT)
-    lm.params().log_prob(TEXT).sum().backward()
+    HMM.of(lm.params()).log_prob(TEXT).sum().backward()
     assert all(p.grad is not None for p in lm.params.parameters())
     lm.hmm().expected_counts(TEXT)
 
 
-@pytest.mark.parametrize("support", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("support", ["dense", "blocked", "per_token"])
 @pytest.mark.parametrize("options", MODELS)
 def test_a_models_hmm_asks_for_no_gradient(options, support):
     hmm = model(options, support).hmm()
@@ -73,22 +73,26 @@ def test_a_value_without_gradient_is_made_again_where_one_is_due():
         return 2 * x
 
     with torch.no_grad():
-        assert not kept(holder, "_y", (x,), compute).requires_grad
-        assert kept(holder, "_y", (x,), compute) is holder._y and len(made) == 1
-    assert kept(holder, "_y", (x,), compute).requires_grad and len(made) == 2
-    assert kept(holder, "_y", (x,), compute) is holder._y and len(made) == 2
+        assert not cached(holder, "_y", (x,), compute).requires_grad
+        assert cached(holder, "_y", (x,), compute) is holder._y and len(made) == 1
+    assert cached(holder, "_y", (x,), compute).requires_grad and len(made) == 2
+    assert cached(holder, "_y", (x,), compute) is holder._y and len(made) == 2
 
 
-@pytest.mark.parametrize("kind", ["dense-table", "dense-factored"])
+@pytest.mark.parametrize("kind", ["dense-table", "dense-flat"])
 def test_word_by_word_the_matrix_is_made_once(kind, monkeypatch):
     hmm, made = random_hmm(kind), []
-    probs = Move._probs
-    monkeypatch.setattr(Move, "_probs", lambda self: made.append(None) or probs(self))
+    log_probs = type(hmm.transitions).log_probs
+
+    def watched(self, rows=EVERY, columns=EVERY, into=None):
+        made.extend([None] * (rows == columns == slice(0, hmm.num_states)))
+        return log_probs(self, rows, columns, into)
+
+    monkeypatch.setattr(type(hmm.transitions), "log_probs", watched)
     carry = Carry.at_start(hmm, 1)
     for token in TEXT[0]:
-        _, carry = hmm.advance(trusted(hmm, token.view(1, 1), torch.ones(1).long()), carry)
+        _, carry = hmm.advance(unchecked(hmm, token.view(1, 1), torch.ones(1).long()), carry)
         predict_states(hmm, carry)
-    hmm.sample(3, length=4)
     assert len(made) == 1
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bighmm.cli import distill
-from bighmm.distill.labels import open_labels
+from bighmm.data.labels import open_labels
 from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params import find
@@ -44,7 +44,7 @@ def test_blocks_are_those_that_training_uses(ask, bighmm, corpus, text_file, tmp
     labels = open_labels(found["folder"], corpus)
     tokens = corpus.split("train")[:1000]
     assert (labels.states // 3 == classes[tokens]).all()
-    labels.check_support(Blocked.of(torch.from_numpy(classes.astype(np.int64)), 12))
+    labels.check_states(Blocked.of(torch.from_numpy(classes.astype(np.int64)), 12).label_key())
     paths = tmp_path / "words.paths"
     assert bighmm("cluster", "--data", text_file, "--classes", 6, "--out", paths).status == 0
     found = ask(*request, "--support", "blocked", "--paths", paths, "--blocks", 6)
@@ -59,7 +59,7 @@ def test_states_of_a_model(ask, corpus, text_file, tmp_path):
     request = ("distill", "random", "--data", text_file, *FEW, "--model", tmp_path / "run")
     found = ask(*request)
     assert found["states"]["states"] == 10 and found["states"]["blocks"] == 5
-    open_labels(found["folder"], corpus).check_support(lm.params.support)
+    open_labels(found["folder"], corpus).check_states(lm.params.support.label_key())
 
 
 def test_a_network_as_the_teacher(ask, corpus, text_file, tmp_path):

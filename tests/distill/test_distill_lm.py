@@ -8,8 +8,8 @@ import torch
 
 from bighmm.cli import distill_lm
 from bighmm.data.corpus import open_corpus
+from bighmm.data.labels import open_labels
 from bighmm.distill import from_language_model
-from bighmm.distill.labels import open_labels
 from bighmm.distill.sampling import read_samples
 from bighmm.lm.hmmlm import HMMLM
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bighmm.data.corpus import prepare
+from bighmm.data.labels import open_labels
 from bighmm.distill import making
 from bighmm.distill.kmeans import nearest
-from bighmm.distill.labels import open_labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import RandomTeacher, Reading
 from bighmm.model.support import Blocked, Dense
@@ -98,11 +98,11 @@ def test_blocks_are_those_of_the_model(corpus, teacher):
     labels = make_labels(corpus, teacher, support, SMALL)
     tokens = corpus.split("train")[:2000]
     assert (labels.states // 4 == classes.numpy()[tokens]).all()
-    labels.check_support(support)
+    labels.check_states(support.label_key())
     with pytest.raises(ValueError, match="20 states in 5 blocks, with other words in its blocks"):
-        labels.check_support(Blocked.of(classes.flip(0), 20))
+        labels.check_states(Blocked.of(classes.flip(0), 20).label_key())
     with pytest.raises(ValueError, match="in 5 blocks, not dense with 20 states"):
-        labels.check_support(Dense(20, len(classes)))
+        labels.check_states(Dense(20, len(classes)).label_key())
 
 
 def test_more_states_than_two_bytes_hold(corpus, teacher):

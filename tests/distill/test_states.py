@@ -6,7 +6,7 @@ import torch
 
 from bighmm.distill.kmeans import kmeans
 from bighmm.distill.states import blocks_of, cluster_states
-from bighmm.model.support import Blocked, Dense, Free
+from bighmm.model.support import Blocked, Dense, PerToken
 
 SETTINGS = {"seed": 1, "iterations": 20}
 
@@ -56,15 +56,14 @@ def test_states_without_points_label_nothing():
     assert found.label(torch.zeros(4, 3), np.zeros(4, np.uint16)).tolist() == [used] * 4
 
 
-def test_descriptions_tell_partitions_apart():
+def test_label_keys_tell_partitions_apart():
     first, second = (
-        blocks_of(Blocked.of(torch.tensor(blocks), 4)).description()
-        for blocks in ([0, 1, 1], [0, 0, 1])
+        Blocked.of(torch.tensor(blocks), 4).label_key() for blocks in ([0, 1, 1], [0, 0, 1])
     )
     assert first["blocks"] == 2 and first["states"] == 4 and first != second
-    assert blocks_of(Dense(4, 3)).description() == {"kind": "dense", "states": 4}
+    assert Dense(4, 3).label_key() == {"kind": "dense", "states": 4}
 
 
-def test_free_supports_have_no_blocks():
-    with pytest.raises(ValueError, match="for dense and blocked models; a free one has no blocks"):
-        blocks_of(Free.random(10, 6, 3, seed=0))
+def test_lists_of_states_have_no_blocks():
+    with pytest.raises(ValueError, match="dense and blocked models; a per-token one has no blocks"):
+        blocks_of(PerToken.random(10, 6, 3, seed=0))

@@ -72,7 +72,7 @@ def log_prob_of(model, prompt, text):
     return total
 
 
-@pytest.mark.parametrize("kind", ["dense-table", "blocked-factored"])
+@pytest.mark.parametrize("kind", ["dense-table", "blocked-flat"])
 @pytest.mark.parametrize("name", ["model", "absolute"])
 def test_sampled_texts_satisfy_their_rules(name, kind, request):
     model = request.getfixturevalue(name)

@@ -77,7 +77,7 @@ def test_factors_of_a_whole_text_make_what_the_rule_was_worth():
     assert torch.allclose(total.double(), -worth)
 
 
-@pytest.mark.parametrize("kind", ["dense-factored", "blocked-factored"])
+@pytest.mark.parametrize("kind", ["dense-flat", "blocked-flat"])
 def test_rows_may_change_places(kind):
     """As in a beam search: rows are dropped, doubled and moved, but nothing is read twice."""
     guide = guide_of(kind)

@@ -77,7 +77,7 @@ class TestEnumeration:
 
 
 def test_empty_batch_and_empty_rows():
-    hmm = random_hmm("blocked-factored")
+    hmm = random_hmm("blocked-flat")
     assert hmm.log_prob(torch.zeros(0, 3, dtype=torch.long)).shape == (0,)
     assert hmm.log_prob(torch.zeros(2, 0, dtype=torch.long)).tolist() == [0.0, 0.0]
     assert hmm.posterior(torch.zeros(2, 0, dtype=torch.long)).marginals.shape == (2, 0, 2)

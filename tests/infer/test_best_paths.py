@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bighmm.hmm import HMM
-from bighmm.infer import best_paths
 from bighmm.infer.reference import Enumeration
+from bighmm.ops import memory
 from models import KINDS, ragged, random_hmm
 
 LENGTHS = [4, 1, 0, 3]
@@ -62,7 +62,7 @@ def test_in_small_pieces(kind, monkeypatch):
     hmm = random_hmm(kind, seed=3)
     tokens, lengths = ragged(hmm.vocabulary_size, LENGTHS, seed=3)
     whole = hmm.best_paths(tokens, 4, lengths)
-    monkeypatch.setattr(best_paths, "CHUNK_ELEMENTS", 20)
+    monkeypatch.setattr(memory, "WORKING", 20)
     answer = hmm.best_paths(tokens, 4, lengths)
     assert torch.equal(answer.states, whole.states)
     torch.testing.assert_close(answer.log_prob, whole.log_prob)

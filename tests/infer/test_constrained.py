@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from bighmm import constraints as c
 from bighmm.hmm import HMM
-from bighmm.infer import constrained, product
+from bighmm.infer import acceptance
 from bighmm.infer.reference import log_prob_loop
+from bighmm.ops import memory
 from infer.rules.test_automaton import ruled
 from infer.test_sampling import all_sequences, assert_drawn_from
 from models import KINDS, cut_work, random_hmm
@@ -110,7 +111,7 @@ def test_without_an_end_mark():
 
 
 def test_rows_of_a_batch():
-    hmm = model("dense-factored")
+    hmm = model("dense-flat")
     tokens, lengths = torch.tensor([[1, 2, 3], [0, -1, -1], [-1, -1, -1]]), torch.tensor([3, 1, 0])
     rule = RULES["together"]
     got = hmm.next_token(tokens, lengths, rule=rule, remaining=3)
@@ -138,9 +139,7 @@ def test_float32_and_extreme_models(kind, scale):
 def test_in_small_pieces(monkeypatch):
     before = {kind: answers(model(kind)) for kind in KINDS}
     cut_work(monkeypatch, 30)
-    monkeypatch.setattr(product, "CHUNK_ELEMENTS", 30)
-    monkeypatch.setattr(constrained, "CHUNK_ELEMENTS", 30)
-    monkeypatch.setattr(constrained, "TABLE_ELEMENTS", 30)
+    monkeypatch.setattr(memory, "RULE_TABLES", 30)
     for kind in KINDS:
         for one, other in zip(before[kind], answers(model(kind)), strict=True):
             torch.testing.assert_close(one, other)
@@ -168,7 +167,7 @@ def test_samples_of_a_length(kind, prefix):
 
 
 @pytest.mark.parametrize("reset", [True, False])
-@pytest.mark.parametrize("kind", ["dense-table", "blocked-factored", "free-factored"])
+@pytest.mark.parametrize("kind", ["dense-table", "blocked-flat", "per_token-flat"])
 def test_samples_up_to_the_end_mark(kind, reset):
     """The rule is about what stands before the mark, which is among the tokens."""
     hmm = model(kind, reset=reset)
@@ -187,7 +186,7 @@ def test_samples_up_to_the_end_mark(kind, reset):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0, 0.0])
-@pytest.mark.parametrize("kind", ["dense-factored", "blocked-table", "free-factored"])
+@pytest.mark.parametrize("kind", ["dense-flat", "blocked-table", "per_token-flat"])
 def test_temperature(kind, temperature):
     hmm = model(kind)
     rule = RULES["together"]
@@ -209,7 +208,7 @@ def test_temperature(kind, temperature):
         assert torch.equal(sample, every[probs == 1].expand_as(sample))
 
 
-@pytest.mark.parametrize("kind", ["dense-table", "blocked-factored"])
+@pytest.mark.parametrize("kind", ["dense-table", "blocked-flat"])
 def test_a_rule_for_each_row(kind):
     hmm = model(kind)
     chosen = [RULES[name] for name in ("contains", "regex", "excludes")]
@@ -223,7 +222,7 @@ def test_a_rule_for_each_row(kind):
 
 
 def test_reproducible():
-    hmm, rules = model("blocked-factored"), [RULES["together"], RULES["ends"]] * 5
+    hmm, rules = model("blocked-flat"), [RULES["together"], RULES["ends"]] * 5
 
     def drawn(seed):
         return hmm.sample(10, 6, generator=torch.Generator().manual_seed(seed), rule=rules)
@@ -242,7 +241,7 @@ def random_rule(draw):
     return rule
 
 
-@pytest.mark.parametrize("kind", ["dense-table", "blocked-factored"])
+@pytest.mark.parametrize("kind", ["dense-table", "blocked-flat"])
 def test_hundreds_of_texts_each_with_its_own_rule(kind):
     """Five hundred texts of each of two models, all under random rules."""
     hmm = random_hmm(kind, states=24, vocabulary=20, seed=1, dtype=torch.float32, scale=2.0)
@@ -326,7 +325,7 @@ class TestImpossible:
 def test_a_rule_about_the_length_costs_one_row_per_step():
     """Tables have rows for automaton states that matter only."""
     automaton = c.length(20).compile(5)
-    assert product.live_states(automaton, [0], 20).sum(1).tolist() == [1] * 21
+    assert acceptance.live_states(automaton, [0], 20).sum(1).tolist() == [1] * 21
 
 
 @pytest.mark.parametrize("rules", [["x", "y"], [c.length(0), None]])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import Carry, read
 from bighmm.infer.reference import log_prob_loop, marginals_loop, next_token_loop
+from bighmm.infer.sequences import Carry, validate
 from bighmm.model.support import Blocked, Dense
 from bighmm.model.transitions import Table
 from models import (
@@ -23,7 +23,7 @@ from models import (
 )
 
 IMPLS = [(kind, "loop") for kind in KINDS] + [(kind, "tree") for kind in KINDS[2:]]
-ZEROS = ["dense", "blocked", "free"]
+ZEROS = ["dense", "blocked", "per_token"]
 LENGTHS = [9, 1, 0, 6, 9]
 
 
@@ -117,7 +117,7 @@ def test_mass_of_every_row_outside_the_tile(depth, impl):
     assert_gradients_close(got, exact_gradients(hmm, tokens, lengths), 2e-3)
 
 
-@pytest.mark.parametrize("kind", ["dense-table", "dense-factored"])
+@pytest.mark.parametrize("kind", ["dense-table", "dense-flat"])
 def test_dense_path_through_all_but_unreachable_states(kind):
     """Each state emits one token and all but never leaves itself; the text visits all of them."""
     size = 5
@@ -141,7 +141,7 @@ def model_with_zeros(kind, transition, dtype=torch.float64):
     generator = torch.Generator().manual_seed(3)
     table, logits, start = (
         torch.randn(*shape, generator=generator, dtype=torch.float64)
-        for shape in ((size, size), (8, support.alive), (size,))
+        for shape in ((size, size), (8, support.states_per_token), (size,))
     )
     table[~transition] = -torch.inf
     if kind == "dense":
@@ -218,7 +218,7 @@ def test_impossible_stays_impossible(kind):
     tokens = torch.cat([bad.unsqueeze(0), end, good], dim=1)
     carry, total = Carry.at_start(hmm, 1), 0.0
     for t in range(tokens.shape[1]):
-        gained, carry = hmm.advance(read(hmm, tokens[:, t : t + 1]), carry)
+        gained, carry = hmm.advance(validate(hmm, tokens[:, t : t + 1]), carry)
         total += float(gained)
         prefix = tokens[:, : t + 1]
         torch.testing.assert_close(hmm.next_token_after(carry), hmm.next_token(prefix))

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from bighmm.infer.chain import chain_log_sum
-from bighmm.infer.inputs import Carry, read
 from bighmm.infer.reference import Enumeration
+from bighmm.infer.sequences import Carry, validate
+from bighmm.ops.chain import chain_log_sum
 from models import KINDS, cut_work, gradients, leaves, ragged, random_hmm, rebuilt
 
 LENGTHS = [4, 1, 0, 3]
@@ -37,10 +37,10 @@ def test_chain(steps, method):
 )
 def test_log_prob(kind, impl, carried):
     hmm, tokens, lengths = case(kind)
-    window = read(hmm, tokens, lengths)
+    window = validate(hmm, tokens, lengths)
     carry = Carry.at_start(hmm, len(tokens))
     if carried:
-        prefix = read(hmm, torch.tensor([[1, 2], [3, 1], [2, hmm.end], [3, 3]]))
+        prefix = validate(hmm, torch.tensor([[1, 2], [3, 1], [2, hmm.end], [3, 3]]))
         carry = hmm.advance(prefix, carry)[1]
         assert carry.fresh.tolist() == [False, False, True, False]
     assert torch.autograd.gradcheck(
@@ -48,7 +48,7 @@ def test_log_prob(kind, impl, carried):
     )
 
 
-@pytest.mark.parametrize("kind", ["dense-table", "dense-factored"])
+@pytest.mark.parametrize("kind", ["dense-table", "dense-flat"])
 @pytest.mark.parametrize("elements", [1, 15])
 def test_dense_matrix_that_is_not_kept(kind, elements, monkeypatch):
     hmm, tokens, lengths = case(kind)
@@ -56,7 +56,7 @@ def test_dense_matrix_that_is_not_kept(kind, elements, monkeypatch):
     cut_work(monkeypatch, elements)
     for g, expected in zip(gradients(hmm, tokens, lengths), whole, strict=True):
         torch.testing.assert_close(g, expected)
-    window, carry = read(hmm, tokens, lengths), Carry.at_start(hmm, len(tokens))
+    window, carry = validate(hmm, tokens, lengths), Carry.at_start(hmm, len(tokens))
     assert torch.autograd.gradcheck(
         lambda *given: rebuilt(hmm, *given).advance(window, carry)[0], leaves(hmm)
     )
@@ -106,7 +106,7 @@ def test_answers_without_gradient_do_not_spoil_the_gradient(kind):
 
 
 def test_normaliser_is_computed_once_for_one_gradient():
-    hmm, tokens, lengths = case("dense-factored")
+    hmm, tokens, lengths = case("dense-flat")
     parameters = leaves(hmm)
     same = rebuilt(hmm, *parameters)
     assert same.transitions.norm is same.transitions.norm

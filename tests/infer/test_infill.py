@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from bighmm.hmm import HMM
-from bighmm.infer import best_paths, infill, parts, sites
 from bighmm.infer.reference import Enumeration, log_prob_loop
-from bighmm.model.support import Dense, Free
+from bighmm.model.support import Dense, PerToken
 from bighmm.model.transitions import Table
+from bighmm.ops import memory
 from infer.test_extreme import model_with_zeros
 from infer.test_sampling import assert_drawn_from
 from models import KINDS, cut_work, normalised_emission, random_hmm
@@ -137,10 +137,8 @@ def test_in_small_pieces(kind, monkeypatch):
     tokens, lengths = ragged_texts(list(TEXTS.values()))
     whole = hmm.fill_probs(tokens, lengths), hmm.best_fill(tokens, 3, lengths)
     cut_work(monkeypatch, 7)
-    for module in (parts, sites, infill, best_paths):
-        monkeypatch.setattr(module, "CHUNK_ELEMENTS", 7)
-    monkeypatch.setattr(parts, "TILE_ELEMENTS", 5)
-    monkeypatch.setattr(sites, "KEPT_ELEMENTS", 20)
+    monkeypatch.setattr(memory, "TILE", 5)
+    monkeypatch.setattr(memory, "CACHED", 20)
     answer = hmm.fill_probs(tokens, lengths), hmm.best_fill(tokens, 3, lengths)
     for got, expected in zip(itertools.chain(*answer), itertools.chain(*whole), strict=True):
         torch.testing.assert_close(got, expected)
@@ -170,7 +168,7 @@ def test_large_logits(kind):
         assert float(one.words[0, x]) == pytest.approx(whole, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("kind", ["dense", "blocked", "per_token"])
 def test_impossible(kind):
     """What cannot be is -inf or one sentence, nowhere NaN."""
     hmm = model_with_zeros(kind, torch.eye(6).roll(1, 1).bool())
@@ -196,9 +194,9 @@ def test_impossible(kind):
 
 
 def test_words_with_fewer_states():
-    support = Free(torch.tensor([[0, 1, 2], [2, 3, -1], [4, 5, -1], [0, 5, 3]]), 6)
+    support = PerToken(torch.tensor([[0, 1, 2], [2, 3, -1], [4, 5, -1], [0, 5, 3]]), 6)
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).double()
-    like = random_hmm("free-factored", states=6, vocabulary=4)
+    like = random_hmm("per_token-flat", states=6, vocabulary=4)
     hmm = dataclasses.replace(like, emissions=normalised_emission(support, logits), support=support)
     for text in ([1, GAP, 2], [GAP, 1, GAP, GAP]):
         found = fillings(hmm, text, ends=True)
@@ -238,7 +236,7 @@ def test_states_that_all_but_only_end():
 
 
 def test_without_end_mark_every_word_may_be_drawn():
-    hmm = random_hmm("blocked-factored", states=6, vocabulary=4, end=None)
+    hmm = random_hmm("blocked-flat", states=6, vocabulary=4, end=None)
     assert hmm.known_log_prob([[GAP, GAP]]).tolist() == pytest.approx([0.0])
     assert set(hmm.fill([[GAP, GAP]], 200).unique().tolist()) == {0, 1, 2, 3}
 

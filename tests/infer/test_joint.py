@@ -8,7 +8,7 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.model.emissions import FactoredEmission
 from bighmm.model.support import Dense
-from bighmm.model.transitions import Factored
+from bighmm.model.transitions import Flat
 from models import KINDS, random_hmm
 
 
@@ -38,8 +38,8 @@ def test_factored_emissions():
     bias = torch.randn(4, generator=generator, dtype=torch.float64)
     start = torch.randn(5, generator=generator, dtype=torch.float64).log_softmax(0)
     emissions = FactoredEmission(emit, words, bias)
-    hmm = HMM(start, Factored(leaving, entering), emissions, Dense(5, 4), 0)
-    table = HMM(start, Factored(leaving, entering), emissions.table, Dense(5, 4), 0)
+    hmm = HMM(start, Flat(leaving, entering), emissions, Dense(5, 4), 0)
+    table = HMM(start, Flat(leaving, entering), emissions.table, Dense(5, 4), 0)
     tokens, states = torch.tensor([[1, 3, 0, 2]]), torch.tensor([[4, 0, 1, 2]])
     found = hmm.joint_log_prob(tokens, states)
     torch.testing.assert_close(found, table.joint_log_prob(tokens, states))

@@ -12,7 +12,7 @@ CHEAP = settings(max_examples=25, deadline=None, derandomize=True)
 @st.composite
 def cases(draw):
     hmm = random_hmm(
-        draw(st.sampled_from([*KINDS, "free-table"])),
+        draw(st.sampled_from([*KINDS, "per_token-table"])),
         states=draw(st.integers(1, 9)),
         vocabulary=draw(st.integers(1, 7)),
         seed=draw(st.integers(0, 1000)),

@@ -6,7 +6,7 @@ import torch
 from models import KINDS, gradients, ragged, random_hmm
 
 LENGTHS = [6, 0, 1, 4]
-IMPLS = [(kind, "loop") for kind in KINDS] + [("blocked-factored", "tree")]
+IMPLS = [(kind, "loop") for kind in KINDS] + [("blocked-flat", "tree")]
 
 
 @pytest.mark.parametrize("kind, impl", IMPLS)
@@ -71,6 +71,6 @@ def test_empty(kind, shape):
     tokens = torch.zeros(*shape, dtype=torch.long)
     assert hmm.log_prob(tokens).tolist() == [0.0] * shape[0]
     assert hmm.next_token(tokens).shape == (shape[0], hmm.vocabulary_size)
-    assert hmm.posterior(tokens).marginals.shape == (*shape, hmm.support.alive)
+    assert hmm.posterior(tokens).marginals.shape == (*shape, hmm.support.states_per_token)
     assert hmm.viterbi(tokens).states.shape == shape
     assert all(not g.any() for g in gradients(hmm, tokens))

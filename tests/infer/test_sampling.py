@@ -6,7 +6,7 @@ import torch
 from bighmm.hmm import HMM
 from models import cut_work, random_hmm
 
-KINDS = ["dense-table", "dense-factored", "blocked-factored", "free-factored"]
+KINDS = ["dense-table", "dense-flat", "blocked-flat", "per_token-flat"]
 LENGTH = 3
 DRAWS = 4000
 
@@ -70,7 +70,7 @@ def test_fixed_length(kind, temperature, prefix):
 @pytest.mark.parametrize("reset", [True, False])
 def test_texts_follow_each_other(reset):
     """With a fixed length, sampling goes on after an end mark."""
-    hmm = random_hmm("blocked-factored", states=6, vocabulary=3, seed=7, reset=reset)
+    hmm = random_hmm("blocked-flat", states=6, vocabulary=3, seed=7, reset=reset)
     sequences = all_sequences(3, 4)
     sample = hmm.sample(DRAWS, 4, generator=torch.Generator().manual_seed(3))
     assert_drawn_from(sample, sequences, hmm.log_prob(sequences).exp())

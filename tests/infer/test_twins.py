@@ -5,7 +5,7 @@ import torch
 
 from models import dense_twin, gradients, leaves, ragged, random_hmm, rebuilt
 
-SPARSE = ["blocked-table", "blocked-factored", "free-factored"]
+SPARSE = ["blocked-table", "blocked-flat", "per_token-flat"]
 LENGTHS = [7, 1, 0, 4]
 
 
@@ -54,7 +54,7 @@ class TestDenseTwin:
 @pytest.mark.parametrize("alive", [1, 3, 7])
 @pytest.mark.parametrize("time", [1, 2, 3, 5, 17, 33])
 def test_tree_equals_loop(time, alive, dtype):
-    hmm = random_hmm("blocked-factored", states=3 * alive, vocabulary=11, dtype=dtype, seed=time)
+    hmm = random_hmm("blocked-flat", states=3 * alive, vocabulary=11, dtype=dtype, seed=time)
     tokens, lengths = ragged(hmm.vocabulary_size, [time, time // 2, 0, 1], seed=time)
     torch.testing.assert_close(
         hmm.log_prob(tokens, lengths, impl="tree"), hmm.log_prob(tokens, lengths, impl="loop")

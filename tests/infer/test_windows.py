@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bighmm.infer.inputs import Carry, batches_by_length, read, windows
+from bighmm.infer.sequences import Carry, batches_by_length, validate, windows
+from bighmm.ops import memory
 from models import KINDS, cut_work, ragged, random_hmm
 
 LENGTHS = [9, 1, 0, 5, 8]
@@ -22,7 +23,7 @@ def case(kind, reset=True, dtype=torch.float64):
 @pytest.mark.parametrize("kind", KINDS)
 def test_carried_state(kind, reset, impl):
     hmm, tokens, lengths = case(kind, reset)
-    sequences = read(hmm, tokens, lengths)
+    sequences = validate(hmm, tokens, lengths)
     for step in (1, 3, 4):
         carry = Carry.at_start(hmm, len(tokens))
         total = torch.zeros(len(tokens)).double()
@@ -46,18 +47,23 @@ def test_small_pieces(kind, elements, monkeypatch):
 
     whole = answers()
     cut_work(monkeypatch, elements)
-    assert len(windows(9, 5, hmm._cost_per_position, torch.device("cpu"))) > 1
+    assert len(windows(hmm, 5, 9)) > 1
     for got, expected in zip(answers(), whole, strict=True):
         torch.testing.assert_close(got, expected)
 
 
 def test_groups_cover_every_row_once():
     lengths = torch.tensor([3, 0, 7, 7, 1, 2])
-    groups = batches_by_length(lengths, cost_per_position=2**21)  # 8 positions at once
+    groups = batches_by_length(lengths, 2**21)  # 8 positions at once
     assert [lengths[g].tolist() for g in groups] == [[7], [7], [3, 2], [1, 0]]
     assert sorted(torch.cat(groups).tolist()) == list(range(6))
-    assert windows(7, 2, 2**22, torch.device("cpu")) == [(0, 2), (2, 4), (4, 6), (6, 7)]
-    assert windows(0, 2, 1, torch.device("cpu")) == []
+
+
+def test_windows_cover_every_position_once(monkeypatch):
+    hmm = random_hmm("dense-table", states=6)
+    monkeypatch.setattr(memory, "WORKING", 24)
+    assert windows(hmm, 2, 7) == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    assert windows(hmm, 2, 0) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

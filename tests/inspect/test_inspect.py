@@ -6,9 +6,10 @@ import torch
 
 from bighmm import HMM
 from bighmm.infer.reference import marginals_loop
-from bighmm.inspect import likely_words, next_states, plot_posterior, previous_states, states
+from bighmm.inspect import likely_words, next_states, plot_posterior, previous_states
 from bighmm.inspect import state_shares as shares_of
-from bighmm.model.transitions import EVERY, Factored
+from bighmm.model.transitions import EVERY, Flat
+from bighmm.ops import memory
 from models import KINDS, random_hmm
 
 STATES = [4, 0, 5, 4]
@@ -16,7 +17,7 @@ STATES = [4, 0, 5, 4]
 
 @pytest.fixture(params=[2**24, 7], ids=["whole", "pieces"])
 def pieces(request, monkeypatch):
-    monkeypatch.setattr(states, "CHUNK_ELEMENTS", request.param)
+    monkeypatch.setattr(memory, "WORKING", request.param)
 
 
 def check(found, wanted):
@@ -44,7 +45,7 @@ def test_words_and_neighbours(kind, end, reset, pieces):
 
 
 def test_more_than_there_is():
-    hmm = random_hmm("blocked-factored", states=6, vocabulary=5)
+    hmm = random_hmm("blocked-flat", states=6, vocabulary=5)
     assert likely_words(hmm, [0], 99).ids.shape == (1, 5)
     assert next_states(hmm, [0], 99).ids.shape == previous_states(hmm, [0], 99).ids.shape == (1, 6)
 
@@ -60,7 +61,7 @@ def test_a_state_that_nothing_leads_to():
 @pytest.mark.parametrize("kind", KINDS)
 def test_shares(kind, monkeypatch):
     """The mean of the posteriors over all tokens, sentence by sentence, in batches."""
-    monkeypatch.setattr("bighmm.infer.inputs.CHUNK_ELEMENTS", 60)
+    monkeypatch.setattr(memory, "WORKING", 60)
     hmm = random_hmm(kind, states=6, vocabulary=5, seed=2, end=0)
     tokens = np.array([1, 2, 0, 4, 0, 3, 3, 3, 1, 0, 2, 4], dtype=np.uint16)
     sentences = [[1, 2, 0], [4, 0], [3, 3, 3, 1, 0], [2, 4]]
@@ -97,17 +98,17 @@ def test_bad_questions(ask, sentence):
 def test_the_matrix_is_never_whole(monkeypatch):
     """Of 1,500 × 1,500 transition logits no more than 2¹⁴ are there at a time."""
     largest = 0
-    logits = Factored.logits
+    log_probs = Flat.log_probs
 
     def watched(self, rows, columns=EVERY):
         nonlocal largest
-        found = logits(self, rows, columns)
+        found = log_probs(self, rows, columns)
         largest = max(largest, found.numel())
         return found
 
-    hmm = random_hmm("blocked-factored", states=1500, vocabulary=6, dtype=torch.float32)
-    monkeypatch.setattr(states, "CHUNK_ELEMENTS", 2**14)
-    monkeypatch.setattr(Factored, "logits", watched)
+    hmm = random_hmm("blocked-flat", states=1500, vocabulary=6, dtype=torch.float32)
+    monkeypatch.setattr(memory, "WORKING", 2**14)
+    monkeypatch.setattr(Flat, "log_probs", watched)
     previous_states(hmm, [5, 3], 2)
     next_states(hmm, list(range(1500)), 2)
     assert 0 < largest <= 2**14

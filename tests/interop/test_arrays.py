@@ -31,7 +31,7 @@ def test_there_and_back(kind, dtype):
 
 
 def test_too_large():
-    hmm = random_hmm("blocked-factored", states=6, vocabulary=5)
+    hmm = random_hmm("blocked-flat", states=6, vocabulary=5)
     assert to_numpy(hmm, limit=36)
     with pytest.raises(ValueError, match=r"6 × 6 and 6 × 5 numbers, more than the limit of 35"):
         to_numpy(hmm, limit=35)

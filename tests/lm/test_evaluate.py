@@ -37,7 +37,7 @@ def test_perplexity_is_the_plain_one(kind, convention, tokens):
 
 @pytest.mark.parametrize("convention", ["reset", "carry"])
 def test_single_precision(convention):
-    hmm = random_hmm("blocked-factored", states=12, seed=4, dtype=torch.float32)
+    hmm = random_hmm("blocked-flat", states=12, seed=4, dtype=torch.float32)
     tokens = np.random.default_rng(0).integers(0, 5, 1000)
     found = evaluate(hmm, tokens, convention=convention).perplexity
     assert found == pytest.approx(plain_perplexity(hmm, tokens.tolist(), convention), rel=1e-5)
@@ -56,7 +56,7 @@ def test_conventions_differ_only_with_an_end_mark():
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_sentences_at_once_make_no_difference(monkeypatch, at_once):
-    hmm = random_hmm("blocked-factored", seed=4)
+    hmm = random_hmm("blocked-flat", seed=4)
     expected = evaluate(hmm, np.array(STREAM)).log_prob
     monkeypatch.setattr(module, "SENTENCES_AT_ONCE", at_once)
     assert evaluate(hmm, np.array(STREAM)).log_prob == pytest.approx(expected)

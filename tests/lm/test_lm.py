@@ -17,7 +17,7 @@ from bighmm.lm import hmmlm as module
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params.neural import NeuralOptions
 from bighmm.model.params.scalar import ScalarOptions
-from bighmm.model.support import Free
+from bighmm.model.support import PerToken
 from models import random_support
 
 LINES = ["the cat sat on the mat", "the dog sat", "a cat and a dog"]
@@ -31,7 +31,7 @@ OPTIONS = {
     "mlp": ("neural", dataclasses.replace(NEURAL, entering="mlp")),
     "factored": ("neural", dataclasses.replace(NEURAL, embeddings="factored")),
 }
-CASES = [(o, s) for o in OPTIONS for s in ("dense", "blocked", "free")]
+CASES = [(o, s) for o in OPTIONS for s in ("dense", "blocked", "per_token")]
 CASES = [(o, s) for o, s in CASES if o != "factored" or s == "blocked"]
 
 
@@ -105,7 +105,7 @@ def test_a_string_names_a_folder_too(folder):
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@pytest.mark.parametrize("support", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("support", ["dense", "blocked", "per_token"])
 def test_files_of_a_model(tmp_path, support, tokenizer):
     model("scalar", support, TOKENIZERS[tokenizer]()).save_pretrained(tmp_path)
     expected = {"config.json", "model.safetensors", "README.md"}
@@ -229,7 +229,8 @@ def test_config_lacks_a_field(folder, key):
         ({"options": 3}, "describes no model"),
         ({"options": {"width": "wide"}}, "describes no model"),
         ({"support": "blocked"}, "describes no model"),
-        ({"support": {"kind": "free", "states": STATES}}, "support.states"),
+        ({"support": {"kind": "free", "states": STATES}}, "KeyError: 'states'"),
+        ({"support": {"kind": "blncked", "states": STATES}}, "no support 'blncked'"),
         ({"support": {"kind": "blocked", "states": STATES + 1}}, "13 states cannot be shared"),
         ({"files": ["model.safetensors"]}, "does not list the model's files"),
     ],
@@ -271,7 +272,7 @@ def test_hmm_is_cached_until_forgotten():
     with torch.no_grad():
         lm.params.start[0] += 5
     assert lm.hmm() is before
-    lm.forget()
+    lm.clear_cache()
     assert lm.hmm() is not before
     assert float(lm.hmm().start[0]) > float(before.start[0])
 
@@ -389,10 +390,10 @@ def test_model_card_names_the_library(folder):
 
 
 def test_a_free_support_is_saved_with_the_weights(tmp_path):
-    lm = model("scalar", "free")
+    lm = model("scalar", "per_token")
     lm.save_pretrained(tmp_path)
     read = HMMLM.from_pretrained(tmp_path).params.support
-    assert isinstance(read, Free) and torch.equal(read.table, lm.params.support.table)
+    assert isinstance(read, PerToken) and torch.equal(read.table, lm.params.support.table)
 
 
 @pytest.mark.parametrize("length", [-1, -2])

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from bighmm.model.params import emissions
-from bighmm.model.params.emissions import _Cells, factored_emission, normalise_cells
-from bighmm.model.support import Blocked, Dense, Free
+from bighmm.model.support import Blocked, Dense, PerToken
+from bighmm.ops import cell_products as cells_module
+from bighmm.ops import memory
+from bighmm.ops.cell_products import cell_products
 from models import normalised_emission, random_support
 
 WIDTH = 5
@@ -17,8 +18,8 @@ def blocks_of_sizes(sizes, alive=3):
     return Blocked.of(block_of[order], alive * len(sizes))
 
 
-def restricted_free():
-    support = Free.random(20, 12, 4, seed=0)
+def restricted_lists():
+    support = PerToken.random(20, 12, 4, seed=0)
     return support.restrict(support.draw_kept(0.5, torch.tensor(0)))
 
 
@@ -30,8 +31,8 @@ SUPPORTS = {
     "one block": blocks_of_sizes([17]),
     "single tokens": blocks_of_sizes([1] * 10),
     "one state each": blocks_of_sizes([3, 30, 8], alive=1),
-    "free": Free.random(20, 12, 4, seed=0),
-    "free with gaps": restricted_free(),
+    "per token": PerToken.random(20, 12, 4, seed=0),
+    "per token with gaps": restricted_lists(),
 }
 
 
@@ -67,7 +68,7 @@ def weighted_gradients(cells, inputs):
 
 def test_factored_emission_is_a_masked_softmax(support):
     inputs = vectors(support)
-    cells, expected = factored_emission(support, *inputs), masked_softmax(support, *inputs)
+    cells, expected = support.factored_emission(*inputs), masked_softmax(support, *inputs)
     torch.testing.assert_close(cells, expected)
     for grad, right in zip(
         weighted_gradients(cells, inputs), weighted_gradients(expected, inputs), strict=True
@@ -77,7 +78,7 @@ def test_factored_emission_is_a_masked_softmax(support):
 
 def test_large_logits_do_not_overflow(support):
     inputs = [t.detach() for t in vectors(support, scale=60.0)]
-    cells = factored_emission(support, *(t.float() for t in inputs))
+    cells = support.factored_emission(*(t.float() for t in inputs))
     torch.testing.assert_close(
         cells.double(), masked_softmax(support, *inputs), rtol=1e-3, atol=0.05
     )
@@ -85,12 +86,12 @@ def test_large_logits_do_not_overflow(support):
 
 def some_logits(support):
     generator = torch.Generator().manual_seed(0)
-    return 3 * torch.randn(support.vocabulary_size, support.alive, generator=generator)
+    return 3 * torch.randn(support.vocabulary_size, support.states_per_token, generator=generator)
 
 
 def test_normalise_cells(support):
     logits = some_logits(support).double().requires_grad_()
-    cells, expected = normalise_cells(support, logits), normalised_emission(support, logits)
+    cells, expected = support.normalise(logits), normalised_emission(support, logits)
     torch.testing.assert_close(cells, expected)
     torch.testing.assert_close(
         weighted_gradients(cells, [logits]), weighted_gradients(expected, [logits])
@@ -98,12 +99,12 @@ def test_normalise_cells(support):
 
 
 def test_normalise_cells_ignores_the_size_of_logits():
-    support = random_support("free", 6, 5)
+    support = random_support("per_token", 6, 5)
     logits = some_logits(support)
     for shift in (-1e4, 1e4):
         torch.testing.assert_close(
-            normalise_cells(support, logits + shift),
-            normalise_cells(support, logits),
+            support.normalise(logits + shift),
+            support.normalise(logits),
             rtol=0,
             atol=1e-2,
         )
@@ -114,22 +115,22 @@ def test_cells_gradcheck():
     words = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     emit = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     states = torch.tensor([[0, 1], [1, 1], [4, 0], [3, 1]])
-    assert torch.autograd.gradcheck(_Cells.apply, (words, emit, states))
+    assert torch.autograd.gradcheck(cell_products, (words, emit, states))
     torch.testing.assert_close(
-        _Cells.apply(words, emit, states), (words @ emit.T).gather(1, states)
+        cell_products(words, emit, states), (words @ emit.T).gather(1, states)
     )
 
 
 @pytest.mark.parametrize("elements", [1, 3 * 4 * WIDTH, 7 * 4 * WIDTH])
 def test_chunks_make_no_difference(monkeypatch, elements):
-    support = Free.random(20, 12, 4, seed=0)
+    support = PerToken.random(20, 12, 4, seed=0)
     inputs = vectors(support)
-    whole = factored_emission(support, *inputs)
+    whole = support.factored_emission(*inputs)
     expected = weighted_gradients(whole, inputs)
-    monkeypatch.setattr(emissions, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(memory, "STREAMED", elements)
     tokens = max(1, elements // (4 * WIDTH))
-    assert len(emissions._chunks(inputs[1], 4 * WIDTH)) == -(-20 // tokens)
-    cut = factored_emission(support, *inputs)
+    assert len(cells_module._chunks(inputs[1], 4 * WIDTH)) == -(-20 // tokens)
+    cut = support.factored_emission(*inputs)
     torch.testing.assert_close(cut, whole)
     for grad, right in zip(weighted_gradients(cut, inputs), expected, strict=True):
         torch.testing.assert_close(grad, right)

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
+from bighmm.hmm import HMM
 from bighmm.model import params
-from bighmm.model.params.neural import NeuralOptions
-from bighmm.model.params.scalar import ScalarOptions
-from bighmm.model.support import Blocked, Dense, Free
+from bighmm.model.options import NeuralOptions, ScalarOptions
+from bighmm.model.support import Blocked, Dense, PerToken
 from models import random_support
 
 STATES, VOCABULARY, WIDTH, END = 12, 7, 4, 0
-SUPPORTS = ["dense", "blocked", "free"]
+SUPPORTS = ["dense", "blocked", "per_token"]
 
 
 def neural(entering="embedding", embeddings="independent"):
@@ -60,7 +60,7 @@ def test_neural_parameter_counts(states, vocabulary, embeddings, expected):
     [
         (Dense(40, 30), 40),
         (Blocked.of(torch.arange(30) % 5, 40), 8),
-        (Free.random(30, 40, 6, seed=0), 6),
+        (PerToken.random(30, 40, 6, seed=0), 6),
     ],
     ids=SUPPORTS,
 )
@@ -74,16 +74,16 @@ def assert_sums_to_one(table):
 
 
 def test_every_table_is_normalised(module):
-    hmm = module()
+    hmm = HMM.of(module())
     assert hmm.num_states == STATES and hmm.end == END
     for table in hmm.tables():
         assert_sums_to_one(table)
     emission = hmm.tables()[2]
-    assert int((emission > 0).sum()) == VOCABULARY * module.support.alive
+    assert int((emission > 0).sum()) == VOCABULARY * module.support.states_per_token
 
 
 def test_single_precision_is_normalised(module):
-    for table in module.float()().tables():
+    for table in HMM.of(module.float()()).tables():
         assert table.dtype == torch.float32
         assert_sums_to_one(table)
 
@@ -91,9 +91,9 @@ def test_single_precision_is_normalised(module):
 @pytest.mark.parametrize("rate", [0.5, 0.9])
 def test_dropout_restricts_and_renormalises(module, rate):
     kept = module.support.draw_kept(rate, torch.tensor(5))
-    start, transition, emission = module().tables()
+    start, transition, emission = HMM.of(module()).tables()
     start, transition = start[kept], transition[kept][:, kept]
-    restricted = module(kept).tables()
+    restricted = HMM.of(module(kept)).tables()
     torch.testing.assert_close(restricted[0], start / start.sum())
     torch.testing.assert_close(restricted[1], transition / transition.sum(1, keepdim=True))
     torch.testing.assert_close(restricted[2], emission[kept])
@@ -101,7 +101,7 @@ def test_dropout_restricts_and_renormalises(module, rate):
 
 def test_dropout_leaves_a_language_model(module):
     kept = module.support.draw_kept(0.5, torch.tensor(5))
-    hmm = module(kept)
+    hmm = HMM.of(module(kept))
     assert hmm.num_states == len(kept) == STATES // 2
     contexts = hmm.sample(8, 4, generator=torch.Generator().manual_seed(0))
     for length in (0, 1, 4):
@@ -120,7 +120,7 @@ def test_gradients_reach_every_parameter(module):
     if not hasattr(module, "before_first"):
         cancels.add("state.compose.entering.norm.bias")
     tokens = torch.cartesian_prod(*[torch.arange(VOCABULARY)] * 3)
-    module().log_prob(tokens).sum().backward()
+    HMM.of(module()).log_prob(tokens).sum().backward()
     for name, parameter in module.named_parameters():
         grad = parameter.grad
         assert grad is not None and grad.isfinite().all(), name
@@ -136,7 +136,7 @@ def test_dropped_states_get_no_gradient():
     support = random_support("blocked", STATES, VOCABULARY)
     module = params.build("neural", neural(), support, END, seed=0)
     kept = module.support.draw_kept(0.5, torch.tensor(1))
-    module(kept).log_prob([[1, 2, 3], [4, 5, 6]]).sum().backward()
+    HMM.of(module(kept)).log_prob([[1, 2, 3], [4, 5, 6]]).sum().backward()
     reached = (module.state.table.grad != 0).any(1).nonzero().squeeze(1)
     assert torch.equal(reached, kept)
 
@@ -165,7 +165,7 @@ def test_states_are_entered_by_their_raw_embedding():
 
 def test_mlp_start_is_one_more_row_of_transitions():
     module = params.build("neural", neural("mlp"), Dense(STATES, VOCABULARY), END)
-    hmm = module()
+    hmm = HMM.of(module())
     logits = hmm.transitions.entering @ module.before_first
     torch.testing.assert_close(hmm.start.exp(), logits.softmax(0))
 
@@ -182,9 +182,12 @@ def test_unknown_kind():
 
 
 @pytest.mark.parametrize(
-    "support, width", [("blocked", 5), ("dense", 4), ("free", 4)], ids=["odd", "dense", "free"]
+    "support, width",
+    [("blocked", 5), ("dense", 4), ("per_token", 4)],
+    ids=["odd", "dense", "per_token"],
 )
 def test_factored_embeddings_need_blocks_and_an_even_width(support, width):
     options = NeuralOptions(width=width, embeddings="factored")
-    with pytest.raises(ValueError, match=f"blocked support and an even width, not {support}"):
+    kind = support.replace("_", "-")
+    with pytest.raises(ValueError, match=f"blocked support and an even width, not {kind}"):
         params.build("neural", options, random_support(support, STATES, VOCABULARY), END)

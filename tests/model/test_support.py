@@ -5,11 +5,12 @@ import torch
 
 from bighmm.base import randomness
 from bighmm.hmm import HMM
-from bighmm.model.support import Blocked, Dense, Free, Partition
-from bighmm.model.transitions import Factored, Table
+from bighmm.model.support import Blocked, Dense, PerToken
+from bighmm.model.transitions import Flat, Table
+from bighmm.ops.partition import Partition
 from models import KINDS, normalised_emission, random_hmm, random_support
 
-SUPPORTS = ["dense", "blocked", "free"]
+SUPPORTS = ["dense", "blocked", "per_token"]
 
 
 @pytest.mark.parametrize("kind", SUPPORTS)
@@ -17,12 +18,12 @@ def test_states_gather_and_emission_rows_agree(kind):
     support = random_support(kind, 12, 7)
     tokens = torch.tensor([3, 0, 6, 3])
     states = support.states(tokens)
-    assert states.shape == (4, support.alive)
+    assert states.shape == (4, support.states_per_token)
     assert torch.equal(support.states(tokens.view(2, 2)), states.view(2, 2, -1))
     table = torch.randn(12, 2)
     assert torch.equal(support.gather(table, tokens), table[states])
     assert torch.equal(support.gather(table[:, 0], tokens), table[:, 0][states])
-    emission = torch.randn(7, support.alive)
+    emission = torch.randn(7, support.states_per_token)
     expected = torch.full((12, 7), -torch.inf)
     for token in range(7):
         expected[support.states(torch.tensor(token)), token] = emission[token]
@@ -39,7 +40,7 @@ def test_same_number_kept_in_every_block(rate):
     assert torch.equal(kept, kept.unique())
     assert torch.equal(kept, support.draw_kept(rate, torch.tensor(0)))
     restricted = support.restrict(kept)
-    assert restricted.alive == counts[0] and restricted.num_states == len(kept)
+    assert restricted.states_per_token == counts[0] and restricted.num_states == len(kept)
 
 
 def test_every_state_is_kept_equally_often():
@@ -73,7 +74,7 @@ def test_restrict_renumbers(kind):
         assert {int(kept[z]) for z in after[after >= 0]} == before
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "free-table"])
+@pytest.mark.parametrize("kind", [*KINDS, "per_token-table"])
 def test_restricted_model_is_still_a_distribution(kind):
     whole = random_hmm(kind, states=12, vocabulary=7, seed=8)
     kept = whole.support.draw_kept(0.5, torch.tensor(8))
@@ -82,7 +83,7 @@ def test_restricted_model_is_still_a_distribution(kind):
     if isinstance(whole.transitions, Table):
         transitions = Table(operands[0].index_select(1, kept))
     else:
-        transitions = Factored(*operands)
+        transitions = Flat(*operands)
     every = torch.arange(7)
     emitted = whole.support.emission_rows(whole.emission, kept)  # (Z', V)
     logits = emitted.T.gather(1, support.states(every).clamp(min=0))
@@ -101,16 +102,16 @@ def test_restricted_model_is_still_a_distribution(kind):
 
 
 def test_every_token_of_a_free_support_keeps_a_state():
-    support = Free.random(50, 60, alive=2, seed=0)
+    support = PerToken.random(50, 60, states_per_token=2, seed=0)
     for step in range(20):
         kept = support.draw_kept(0.9, randomness.key(0, step))
         assert (support.restrict(kept).states(torch.arange(50)) >= 0).any(1).all()
-    lonely = Free(torch.tensor([[0, 1], [-1, -1]]), 2)
+    lonely = PerToken(torch.tensor([[0, 1], [-1, -1]]), 2)
     assert len(lonely.draw_kept(0.5, torch.tensor(0))) == 1
 
 
 def test_token_without_a_state_is_impossible():
-    support = Free(torch.tensor([[0, 1], [1, -1], [-1, -1]]), 2)
+    support = PerToken(torch.tensor([[0, 1], [1, -1], [-1, -1]]), 2)
     emission = normalised_emission(support, torch.zeros(3, 2))
     hmm = HMM(torch.zeros(2).log_softmax(0), Table(torch.zeros(2, 2)), emission, support)
     torch.testing.assert_close(hmm.log_prob([[0], [1], [2]]).exp(), torch.tensor([0.75, 0.25, 0.0]))
@@ -124,16 +125,16 @@ class TestFree:
     )
     @pytest.mark.parametrize("seed", range(3))
     def test_random_covers_every_state(self, vocabulary, states, alive, seed):
-        support = Free.random(vocabulary, states, alive, seed)
+        support = PerToken.random(vocabulary, states, alive, seed)
         assert support.table.shape == (vocabulary, alive)
         assert support.table.unique().tolist() == list(range(states))
         assert all(len(row.unique()) == alive for row in support.table)
-        assert torch.equal(support.table, Free.random(vocabulary, states, alive, seed).table)
+        assert torch.equal(support.table, PerToken.random(vocabulary, states, alive, seed).table)
 
     @pytest.mark.parametrize("vocabulary, states, alive", [(4, 10, 2), (4, 3, 4), (4, 3, 0)])
     def test_errors(self, vocabulary, states, alive):
         with pytest.raises(ValueError, match="cannot cover"):
-            Free.random(vocabulary, states, alive, 0)
+            PerToken.random(vocabulary, states, alive, 0)
 
 
 class TestPartition:

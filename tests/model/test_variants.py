@@ -7,9 +7,10 @@ import json
 import pytest
 import torch
 
+from bighmm.hmm import HMM
 from bighmm.model import params
 from bighmm.model.networks import BackboneConfig
-from bighmm.model.params.neural import VARIANTS, NeuralOptions
+from bighmm.model.options import VARIANTS, NeuralOptions
 from bighmm.model.support import Blocked, Dense
 from models import random_support
 
@@ -27,7 +28,7 @@ def build(name, support="dense", **changes):
 
 
 def assert_is_a_model(module):
-    hmm = module()
+    hmm = HMM.of(module())
     for table in hmm.tables():
         total = table.sum(-1)
         torch.testing.assert_close(total, torch.ones_like(total))
@@ -37,7 +38,7 @@ def assert_is_a_model(module):
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
 
 
-@pytest.mark.parametrize("support", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("support", ["dense", "blocked", "per_token"])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants(name, support):
     assert_is_a_model(build(name, support))
@@ -58,9 +59,9 @@ def test_every_part_is_factored_or_direct(forms, entering, support):
 def test_dropout_restricts_and_renormalises(name):
     module = build(name, "blocked", start="direct")
     kept = module.support.draw_kept(0.5, torch.tensor(5))
-    start, transition, emission = module().tables()
+    start, transition, emission = HMM.of(module()).tables()
     start, transition = start[kept], transition[kept][:, kept]
-    restricted = module(kept).tables()
+    restricted = HMM.of(module(kept)).tables()
     torch.testing.assert_close(restricted[0], start / start.sum())
     torch.testing.assert_close(restricted[1], transition / transition.sum(1, keepdim=True))
     torch.testing.assert_close(restricted[2], emission[kept])
@@ -68,11 +69,11 @@ def test_dropout_restricts_and_renormalises(name):
 
 def test_direct_parts_under_dropout():
     direct = dict.fromkeys(FORMS, "direct")
-    for support in ("dense", "blocked", "free"):
+    for support in ("dense", "blocked", "per_token"):
         module = build("neural", support, **direct)
         kept = module.support.draw_kept(0.5, torch.tensor(5))
-        transition, emission = module().tables()[1:]
-        restricted = module(kept).tables()
+        transition, emission = HMM.of(module()).tables()[1:]
+        restricted = HMM.of(module(kept)).tables()
         expected = transition[kept][:, kept]
         torch.testing.assert_close(restricted[1], expected / expected.sum(1, keepdim=True))
         torch.testing.assert_close(restricted[2], emission[kept])
@@ -145,9 +146,11 @@ def test_wrong_options(changes, sentence):
 def test_scaled_transition_logits(width, divisor):
     plain, scaled = (build("chiu-rush", width=width, scaled=scaled) for scaled in (False, True))
     for operands in ("float32", "bfloat16"):
-        plain.operands = scaled.operands = operands
-        logits = plain().transitions.logits(slice(0, STATES))
-        torch.testing.assert_close(scaled().transitions.logits(slice(0, STATES)), logits / divisor)
+        plain.matmul_dtype = scaled.matmul_dtype = operands
+        logits, found = (
+            m.leaving @ m.entering.T for m in (plain().transitions, scaled().transitions)
+        )
+        torch.testing.assert_close(found, logits / divisor)
 
 
 def test_variants_are_options_with_other_defaults():
@@ -163,6 +166,6 @@ def test_rounded_operands_have_the_values_of_bfloat16():
     blocks = Blocked.of(torch.arange(VOCABULARY) % 3, STATES)
     for name in VARIANTS:
         module = params.build(name, options_of(name), blocks, END, seed=1)
-        module.operands = "bfloat16"
+        module.matmul_dtype = "bfloat16"
         for x in module().transitions.operands:
             assert torch.equal(x, x.bfloat16().float())

@@ -3,6 +3,10 @@
 Triton's interpreter accepts programs that its compiler does not, so both are tried without a GPU.
 """
 
+import importlib
+import inspect
+import json
+import pkgutil
 import sys
 from pathlib import Path
 
@@ -33,7 +37,7 @@ class NoDevice:
 def compile_only(self, grid):
     def compile_for(*args, **options):
         kernel = self.run(*args, grid=grid, warmup=True, **options)
-        name = self.fn.__name__
+        name = f"{self.fn.__module__}.{self.fn.__name__}"
         assert kernel.metadata.shared <= SHARED_MEMORY, f"{name}: {kernel.metadata.shared} bytes"
         used[name] = kernel.metadata.shared
 
@@ -45,19 +49,19 @@ used: dict[str, int] = {}
 triton.runtime.driver.set_active(NoDevice())
 JITFunction.__getitem__ = compile_only
 
-from bighmm.model.support import Partition  # noqa: E402
-from bighmm.ops import (  # noqa: E402
-    blocked_chain_triton,
-    blocked_emission_triton,
-    carried_triton,
-    chain_triton,
-    dense_chain_triton,
-    dropout_mask_triton,
-    gather_triton,
-    residual_triton,
-    rounding_triton,
-    row_norm_triton,
-)
+import bighmm.ops  # noqa: E402
+from bighmm.ops.blocked_emission import triton as blocked_emissions  # noqa: E402
+from bighmm.ops.carry import triton as carries  # noqa: E402
+from bighmm.ops.chain import triton as chains  # noqa: E402
+from bighmm.ops.dense_chain import triton as dense_chains  # noqa: E402
+from bighmm.ops.flat_chain import Windows  # noqa: E402
+from bighmm.ops.flat_chain import triton as flat_chains  # noqa: E402
+from bighmm.ops.gather import triton as gathers  # noqa: E402
+from bighmm.ops.partition import Partition  # noqa: E402
+from bighmm.ops.residual import triton as residuals  # noqa: E402
+from bighmm.ops.rounding import triton as roundings  # noqa: E402
+from bighmm.ops.row_norm import triton as row_norms  # noqa: E402
+from bighmm.ops.state_dropout import triton as dropouts  # noqa: E402
 
 
 def half(*shape):
@@ -70,73 +74,73 @@ def row_norm(width):
     norm = torch.zeros(rows)
     for bias in (None, torch.zeros(columns)):
         for with_mean in (False, True):
-            row_norm_triton.forward(leaving, entering, bias, with_mean)
+            row_norms.forward(leaving, entering, bias, with_mean)
         for many_zeros in (False, True):
-            row_norm_triton.backward(leaving, entering, bias, norm, norm, many_zeros)
+            row_norms.backward(leaving, entering, bias, norm, norm, many_zeros)
 
 
-def blocked_chain(alive, width):
+def flat_chain(alive, width):
     batch, time, states = 4, 8, 4 * alive
-    blocks = torch.zeros(batch, time, dtype=torch.int32)
+    ids = torch.zeros(batch, time, dtype=torch.long)
     lengths = torch.zeros(batch, dtype=torch.int32)
-    carried = (lengths.long(), lengths.bool())
-    chain = blocked_chain_triton.describe(
-        blocks.long(), blocks.bool(), lengths.long(), carried, torch.zeros(9, dtype=torch.long)
+    block_of, carried = torch.zeros(9, dtype=torch.long), torch.zeros(batch, alive)
+    windows = Windows(
+        *(ids, ids.bool(), lengths.long(), block_of, carried, lengths.long(), lengths.bool())
     )
-    ids = torch.zeros(batch, alive, dtype=torch.long)
-    carried_triton.onto(lengths.long(), ids, ids.float(), torch.arange(4 * alive), alive)
+    chain = flat_chains.describe(windows)
+    carries.renormalise(carried.long(), carried, carried.long())
     operands = (half(states, width), half(states, width))
     norm, emitted = torch.zeros(states), torch.zeros(batch, time, alive)
-    tiles = blocked_chain_triton.make_tiles(chain, *operands, norm, norm, emitted)
+    tiles = flat_chains.make_tiles(chain, *operands, norm, norm, emitted)
     for wanted in (False, True):
-        sweeps = chain_triton.sweep(lengths, emitted[:, 0], tiles, wanted)
+        sweeps = chains.sweep(lengths, emitted[:, 0], tiles, wanted)
     weight = torch.zeros(batch)
-    chain_triton.counts(lengths, tiles.logs, sweeps, weight)
-    uses = blocked_chain_triton.marginals(chain, sweeps, weight, states)
+    chains.counts(lengths, tiles.logs, sweeps, weight)
+    uses = flat_chains.marginals(chain, sweeps, weight, states)
     grads = (torch.zeros(states, width), torch.zeros(states, width))
     factors = (uses.left, uses.right)
-    blocked_chain_triton.pull_back(chain, operands, tiles.logs, factors, weight, grads)
+    flat_chains.pull_back(chain, operands, tiles.logs, factors, weight, grads)
 
 
 def blocked_emission(alive, width):
     partition = Partition(torch.arange(200) % 4, 4)
     emit, words, bias = half(4 * alive, width), half(200, width), torch.zeros(200)
-    table = blocked_emission_triton.forward(partition, emit, words, bias)
-    blocked_emission_triton.backward(partition, emit, words, table, table)
+    table = blocked_emissions.forward(partition, emit, words, bias)
+    blocked_emissions.backward(partition, emit, words, table, table)
 
 
 def dense_chain(states, width):
     batch = 4
     operands = (half(states, width), half(states, width))
-    matrix, sums = dense_chain_triton.make_matrix(*operands, torch.zeros(states))
-    dense_chain_triton.weigh_matrix(matrix, matrix)
+    matrix, sums = dense_chains.make_matrix(*operands, torch.zeros(states))
+    dense_chains.weigh_matrix(matrix, matrix)
     wide, vector, w = torch.zeros(batch, states), torch.zeros(batch), half(batch, states)
     flag = vector.bool()
     fixed = (sums, sums, sums)
     step = (wide, wide, vector, flag, flag)
-    dense_chain_triton.observe(step, (w, vector), (w, vector), fixed, (vector, vector))
-    dense_chain_triton.step_back((wide, flag), (wide, flag), fixed[1:], (w, vector))
+    dense_chains.observe(step, (w, vector), (w, vector), fixed, (vector, vector))
+    dense_chains.step_back((wide, flag), (wide, flag), fixed[1:], (w, vector))
     vectors, line, flags = w.unsqueeze(0), vector.unsqueeze(0), flag.unsqueeze(0)
     behind = (vectors, wide.unsqueeze(0), line, flags)
-    dense_chain_triton.combine(
+    dense_chains.combine(
         (vectors, line, sums), behind, (line, line, flags), (vector, line), (vectors, vectors)
     )
 
 
 def residual(width):
     x, vector = half(100, width), torch.zeros(width)
-    residual_triton.add_relu(x, vector)
-    residual_triton.weighted_sum(x.float(), torch.zeros(100))
-    residual_triton.row_products(x.float(), vector)
-    gather_triton.spread(x.float(), torch.arange(100), 200)
-    residual_triton.add_relu_backward(x, x, x, x)
-    _, centre, spread = residual_triton.add_norm(x, vector, x, vector, vector, 1e-5)
-    residual_triton.add_norm_backward(x.float(), x, vector, x, vector, centre, spread)
+    residuals.add_relu(x, vector)
+    residuals.weighted_sum(x.float(), torch.zeros(100))
+    residuals.row_products(x.float(), vector)
+    gathers.spread(x.float(), torch.arange(100), 200)
+    residuals.add_relu_backward(x, x, x, x)
+    _, centre, spread = residuals.add_norm(x, vector, x, vector, vector, 1e-5)
+    residuals.add_norm_backward(x.float(), x, vector, x, vector, centre, spread)
 
 
 def blocked():
     for alive, width in ((16, 64), (128, 256), (100, 256), (256, 256), (512, 512)):
-        blocked_chain(alive, width)
+        flat_chain(alive, width)
         blocked_emission(alive, width)
 
 
@@ -147,15 +151,35 @@ def others():
         dense_chain(states, width)
     for width in (64, 256, 512, 1600):
         residual(width)
-    rounding_triton.to_bfloat16_values(torch.zeros(10))
+    roundings.to_bfloat16_values(torch.zeros(10))
     for size in (32, 1024):
-        dropout_mask_triton.draw(4, size, size // 2, torch.zeros((), dtype=torch.long))
-    square = gather_triton.take_square(torch.zeros(200, 200), torch.arange(100))
-    gather_triton.spread_square(square, torch.arange(100), 200)
+        dropouts.draw(4, size, size // 2, torch.zeros((), dtype=torch.long))
+    square = gathers.take_square(torch.zeros(200, 200), torch.arange(100))
+    gathers.spread_square(square, torch.arange(100), 200)
+
+
+def kernels():
+    """Every function of `bighmm.ops` that is launched: compiled ones that no other one calls."""
+    found, called = set(), set()
+    for module in pkgutil.walk_packages(bighmm.ops.__path__, "bighmm.ops."):
+        if not module.name.endswith(".triton"):
+            continue
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, JITFunction) and value.fn.__module__ == module.name:
+                found.add(f"{module.name}.{value.fn.__name__}")
+                source = inspect.getsource(value.fn)
+                for name, other in value.fn.__globals__.items():
+                    if (
+                        isinstance(other, JITFunction)
+                        and other is not value
+                        and f"{name}(" in source
+                    ):
+                        called.add(f"{other.fn.__module__}.{other.fn.__name__}")
+    return {name for name in found if name not in called}
 
 
 if __name__ == "__main__":
     parts = {"blocked": blocked, "others": others}
     for part in sys.argv[1:] or parts:
         parts[part]()
-    print(f"compiled {sorted(used)}")
+    print(json.dumps({"compiled": sorted(used), "kernels": sorted(kernels())}))

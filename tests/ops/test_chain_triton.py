@@ -5,13 +5,12 @@ import math
 import pytest
 import torch
 
-from bighmm.infer.chain import chain_log_sum
 from bighmm.infer.reference import Enumeration
-from bighmm.model.params import emissions
-from bighmm.model.params.emissions import factored_emission
-from bighmm.model.support import Free
-from bighmm.ops import rounded
+from bighmm.model.support import PerToken
+from bighmm.ops import memory
+from bighmm.ops.chain import chain_log_sum
 from bighmm.ops.gather import take_square
+from bighmm.ops.rounding import round_to_bfloat16
 from models import gradients, ragged, random_hmm, random_support
 
 pytest.importorskip("triton")
@@ -70,7 +69,7 @@ def test_chain_without_gradient_and_without_tiles():
             torch.testing.assert_close(f, e)
 
 
-KINDS = ["blocked-table", "blocked-factored", "free-table", "free-factored"]
+KINDS = ["blocked-table", "blocked-flat", "per_token-table", "per_token-flat"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,21 +90,21 @@ def test_models_that_only_the_chain_fits(kind):
 
 @pytest.mark.parametrize("rate", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("elements", [1, 100, 2**22])
-def test_free_emission(rate, elements, monkeypatch):
-    monkeypatch.setattr(emissions, "CHUNK_ELEMENTS", elements)
-    support = Free.random(23, 14, 5, seed=1).to(DEVICE)
+def test_emission_of_listed_states(rate, elements, monkeypatch):
+    monkeypatch.setattr(memory, "STREAMED", elements)
+    support = PerToken.random(23, 14, 5, seed=1).to(DEVICE)
     support = support.restrict(support.draw_kept(rate, torch.tensor(3, device=DEVICE)))
     generator = torch.Generator().manual_seed(0)
     shapes = ((support.num_states, 6), (23, 6), (23,))
     given = [
-        rounded(torch.randn(*shape, generator=generator)).to(DEVICE).requires_grad_()
+        round_to_bfloat16(torch.randn(*shape, generator=generator)).to(DEVICE).requires_grad_()
         for shape in shapes
     ]
     weights = torch.randn(23, 5, generator=generator).to(DEVICE)
     results = []
     for inputs, impl in ((given, "triton"), ([t.detach().double() for t in given], "torch")):
         inputs = [t.requires_grad_() for t in inputs]
-        cells = factored_emission(support, *inputs, impl)
+        cells = support.factored_emission(*inputs, impl)
         present = cells > -torch.inf
         total = torch.where(present, cells, 0.0) * weights
         results.append((cells, *torch.autograd.grad(total.sum(), inputs)))
@@ -126,7 +125,7 @@ def test_square(size, count):
     assert torch.equal(*grads)
 
 
-@pytest.mark.parametrize("kind", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("kind", ["dense", "blocked", "per_token"])
 def test_masks_are_the_same_on_every_device(kind):
     support = random_support(kind, 3000, 40)  # more states than the kernel for masks takes
     for step in range(3):

@@ -1,18 +1,17 @@
 """Whatever is asked of a model of rounded operands: with kernels as with plain torch."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from bighmm import constraints as c
 from bighmm.data.tokenizers import Words
-from bighmm.infer import blocked_triton, dense_triton
 from bighmm.lm.evaluation import deviation_from_one, evaluate
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.model.params.neural import NeuralOptions
-from bighmm.model.params.scalar import ScalarOptions
-from bighmm.model.support import Dense
+from bighmm.model.options import NeuralOptions, ScalarOptions
+from bighmm.ops import dense_chain, flat_chain
 from models import random_support
 
 pytest.importorskip("triton")
@@ -33,21 +32,23 @@ def lm(request):
 @pytest.fixture
 def ask(lm, monkeypatch):
     """Put a question to the model with kernels, which must be used, and without."""
-    engine = dense_triton if isinstance(lm.hmm().support, Dense) else blocked_triton
+    module, name = (flat_chain, "_FlatChain")
+    if lm.hmm().support.is_dense:
+        module, name = (dense_chain, "_DenseChain")
     modules = [m for name, m in sys.modules.items() if name.startswith("bighmm.")]
-    used = []
+    used, kernels = [], getattr(module, name)
 
-    def watched(*given, advance=engine.advance):
+    def watched(*given):
         used.append(True)
-        return advance(*given)
+        return kernels.apply(*given)
 
     def asked(question):
         answers = []
         for use in (True, False):
             with monkeypatch.context() as patch:
-                patch.setattr(engine, "advance", watched)
-                for module in (m for m in modules if hasattr(m, "use_triton")):
-                    patch.setattr(module, "use_triton", lambda *_, use=use: use)
+                patch.setattr(module, name, SimpleNamespace(apply=watched))
+                for other in (m for m in modules if hasattr(m, "use_triton")):
+                    patch.setattr(other, "use_triton", lambda *_, use=use: use)
                 answers.append(question(lm.hmm()))
             assert bool(used) == use
             used.clear()

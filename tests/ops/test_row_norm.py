@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bighmm.ops import row_norm as module
+from bighmm.ops import memory
 from bighmm.ops.row_norm import row_norm
 
 SIZES = [(1, 1, 1), (5, 7, 3), (13, 1, 4), (9, 32, 5)]  # rows, states, width
@@ -19,7 +19,7 @@ def operands(rows, states, width, scale=1.0, dtype=torch.float64):
 @pytest.mark.parametrize("chunk", [1, 16, 2**22])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_gradcheck(sizes, chunk, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(memory, "STREAMED", chunk)
     leaving, entering = operands(*sizes)
     assert torch.autograd.gradcheck(row_norm, (leaving, entering))
     torch.testing.assert_close(row_norm(leaving, entering), (leaving @ entering.T).logsumexp(1))

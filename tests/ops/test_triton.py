@@ -9,20 +9,21 @@ import torch
 
 from bighmm.base.randomness import key
 from bighmm.hmm import HMM
-from bighmm.infer import dense_triton
-from bighmm.infer.inputs import Carry, read
+from bighmm.infer import dense
+from bighmm.infer.sequences import Carry, validate
 from bighmm.model.emissions import FactoredEmission
-from bighmm.model.params.emissions import factored_emission
-from bighmm.model.support import Blocked, Dense, _draw_kept
-from bighmm.model.transitions import Factored, Table
-from bighmm.ops import rounded, use_triton
+from bighmm.model.support import Blocked, Dense
+from bighmm.model.transitions import Flat, Table
+from bighmm.ops import use_triton
 from bighmm.ops.gather import take_rows
 from bighmm.ops.residual import Network, residuals, scores
+from bighmm.ops.rounding import round_to_bfloat16
 from bighmm.ops.row_norm import row_norm
+from bighmm.ops.state_dropout import draw_kept
 from models import ragged
 
 pytest.importorskip("triton")
-from bighmm.ops.rounding_triton import to_bfloat16_values
+from bighmm.ops.rounding.triton import to_bfloat16_values
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = 1e-5
@@ -32,7 +33,7 @@ GRADIENT = 1e-2 if DEVICE.type == "cuda" else 1e-3  # logits of some thousand in
 def normal(*shape, seed, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(*shape, generator=generator) * scale
-    return rounded(values).to(DEVICE).requires_grad_()
+    return round_to_bfloat16(values).to(DEVICE).requires_grad_()
 
 
 def exact(*tensors):
@@ -114,8 +115,8 @@ def blocked_case(alive, blocks, vocabulary, width, scale=1.0):
 
     def make(operands, impl):
         leaving, entering, emit, words, bias, start = operands
-        emission = factored_emission(support, emit, words, bias, impl)
-        transitions = Factored(leaving, entering, rounded=impl == "triton")
+        emission = support.factored_emission(emit, words, bias, impl)
+        transitions = Flat(leaving, entering, rounded=impl == "triton")
         return HMM(start.log_softmax(0), transitions, emission, support, 0)
 
     return operands, make
@@ -179,7 +180,7 @@ def dense_case(states, vocabulary, width, scale=1.0):
         emissions = FactoredEmission(emit, words, bias)
         if impl == "torch":
             emissions = torch.addmm(bias.unsqueeze(1), words, emit.T).log_softmax(0)
-        transitions = Factored(leaving, entering, rounded=impl == "triton")
+        transitions = Flat(leaving, entering, rounded=impl == "triton")
         support = Dense(states, vocabulary)
         return HMM(start.log_softmax(0), transitions, emissions, support, 0)
 
@@ -248,7 +249,7 @@ def test_dense_rows_with_lost_mass_are_done_again_alone():
     unit = torch.eye(5, device=DEVICE)
     hmm = HMM(
         torch.zeros(5, device=DEVICE).log_softmax(0),
-        Factored(unit * 128, unit, rounded=True),
+        Flat(unit * 128, unit, rounded=True),
         (unit * 150).log_softmax(0).contiguous(),
         Dense(5, 5),
     )
@@ -256,7 +257,7 @@ def test_dense_rows_with_lost_mass_are_done_again_alone():
     lengths = torch.tensor([4, 3, 2, 4], device=DEVICE)
     with torch.no_grad():
         found = hmm.log_prob(tokens, lengths, impl="triton")
-        half = read(hmm, tokens, lengths)
+        half = validate(hmm, tokens, lengths)
         carry = Carry.at_start(hmm, 4)
         parts = []
         for first, last in ((0, 2), (2, 4)):
@@ -275,7 +276,7 @@ def test_dense_steps_stay_finite_whatever_the_model_forbids(scale, tables):
     operands, make = dense_case(12, 6, 8, scale=scale)
     hmm = with_tables(make, tables)(operands, "triton")
     tokens = torch.tensor([[1, 5, 2, 2, 4, 3], [0, 1, 3, 5, 5, 2]], device=DEVICE)
-    log_prob, _, _ = dense_triton.advance(hmm, read(hmm, tokens), Carry.at_start(hmm, 2))
+    log_prob, _, _ = dense._with_kernels(hmm, validate(hmm, tokens), Carry.at_start(hmm, 2))
     assert log_prob.isfinite().all()
     for grad in torch.autograd.grad(log_prob.sum(), operands):
         assert grad.isfinite().all()
@@ -286,7 +287,7 @@ def test_windows_carry_the_state(case):
     operands, make = case
     hmm = make(operands, "triton")
     tokens, _ = ragged(9, [8, 8], seed=3)
-    whole = read(hmm, tokens.to(DEVICE))
+    whole = validate(hmm, tokens.to(DEVICE))
     carry = Carry.at_start(hmm, 2)
     expected, _ = hmm.advance(whole, carry, "triton")
     halves = []
@@ -316,8 +317,8 @@ def test_impossible_sequences():
 def test_dropout_mask(groups, size, rate):
     for step in range(3):
         of_step = key(7, step)
-        expected = _draw_kept(groups, size, rate, of_step, "torch")
-        found = _draw_kept(groups, size, rate, of_step.to(DEVICE), "triton")
+        expected = draw_kept(groups, size, rate, of_step, "torch")
+        found = draw_kept(groups, size, rate, of_step.to(DEVICE), "triton")
         assert torch.equal(found.cpu(), expected)
 
 
@@ -342,7 +343,7 @@ def test_choice_of_implementation(monkeypatch):
     x = torch.zeros(1, device=DEVICE)
     assert use_triton(x, "triton") and not use_triton(x, "torch")
     assert use_triton(x, "auto") == x.is_cuda
-    monkeypatch.setattr("bighmm.ops._triton_installed", lambda: False)
+    monkeypatch.setattr("bighmm.ops.impl._triton_installed", lambda: False)
     assert not use_triton(x, "auto")
     with pytest.raises(ValueError, match="needs a GPU"):
         use_triton(x, "triton")

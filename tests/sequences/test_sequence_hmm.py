@@ -15,11 +15,11 @@ from models import random_hmm
 KINDS = {
     "dense": {"n_states": 3},
     "blocked": {"n_states": 4, "support": "blocked", "n_blocks": 2},
-    "free": {"n_states": 4, "support": "free", "n_alive": 2},
+    "per-symbol": {"n_states": 4, "support": "per-symbol", "n_states_per_symbol": 2},
     "smoothed": {"n_states": 3, "smoothing": 0.1},
     "adamw": {"n_states": 3, "optimizer": "adamw", "iterations": 5, "lr": 0.1},
     "neural": {
-        **{"n_states": 4, "parameters": "neural", "options": {"width": 4}, "iterations": 4},
+        **{"n_states": 4, "parameterisation": "neural", "options": {"width": 4}, "iterations": 4},
         **{"optimizer": "adamw", "support": "blocked", "n_blocks": 2, "batch_size": 2},
     },
 }
@@ -83,9 +83,11 @@ def test_saved_and_loaded(model, tmp_path):
         SequenceHMM.load(tmp_path)
 
 
-@pytest.mark.parametrize("support", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("support", ["dense", "blocked", "per-symbol"])
 def test_settings_are_for_the_next_fit(support, tmp_path):
-    model = SequenceHMM(4, support=support, n_blocks=2, n_alive=2, iterations=3, random_state=0)
+    model = SequenceHMM(
+        4, support=support, n_blocks=2, n_states_per_symbol=2, iterations=3, random_state=0
+    )
     model.fit(SEQUENCES).set_params(n_states=6, n_symbols=9, support="dense")
     model.save(tmp_path / "model")
     loaded = SequenceHMM.load(tmp_path / "model")
@@ -150,14 +152,18 @@ def test_the_same_seed_the_same_model(model):
     lengths=st.lists(st.integers(0, 8), min_size=1, max_size=4).filter(any),
     symbols=st.integers(1, 4),
     states=st.sampled_from([1, 2, 4]),
-    support=st.sampled_from(["dense", "free"]),
+    support=st.sampled_from(["dense", "per-symbol"]),
     seed=st.integers(0, 2**31 - 1),
 )
 @settings(max_examples=25, deadline=None)
 def test_the_likelihood_never_falls(lengths, symbols, states, support, seed):
     rows = draws(lengths, symbols, seed)
     model = SequenceHMM(
-        *(states, symbols), support=support, n_alive=states, iterations=8, random_state=seed
+        *(states, symbols),
+        support=support,
+        n_states_per_symbol=states,
+        iterations=8,
+        random_state=seed,
     ).fit(rows)
     history = np.array(model.history_)
     assert np.isfinite(history).all() and history[-1] == pytest.approx(model.score(rows))
@@ -269,12 +275,18 @@ def test_bad_prefix(prefix):
         ({"n_symbols": 4.5}, "n_symbols must be a whole number of at least 1, not 4.5"),
         ({"n_symbols": 0}, "n_symbols must be a whole number of at least 1, not 0"),
         ({"n_blocks": 1.5}, "n_blocks must be a whole number"),
-        ({"n_alive": "2"}, "n_alive must be a whole number of at least 1, not '2'"),
+        (
+            {"n_states_per_symbol": "2"},
+            "n_states_per_symbol must be a whole number of at least 1, not '2'",
+        ),
         ({"support": "round"}, "there is no support 'round'"),
         ({"support": "blocked", "n_blocks": 3}, "4 states cannot be shared equally by 3 blocks"),
-        ({"parameters": "neural"}, "needs parameters='scalar', not 'neural'"),
-        ({"parameters": "magic", "optimizer": "adamw"}, "no parameterisation 'magic'"),
-        ({"options": {"depth": 2}}, "do not fit the parameters 'scalar', which have init_scale"),
+        ({"parameterisation": "neural"}, "needs parameterisation='scalar', not 'neural'"),
+        ({"parameterisation": "magic", "optimizer": "adamw"}, "no parameterisation 'magic'"),
+        (
+            {"options": {"depth": 2}},
+            "do not fit the parameterisation 'scalar', which has init_scale",
+        ),
         ({"optimizer": "sgd"}, "there is no optimizer 'sgd'"),
         ({"options": {"init_scale": "wide"}}, "options {'init_scale': 'wide'} do not fit"),
         ({"iterations": 0}, "iterations must be a whole number of at least 1, not 0"),

@@ -16,23 +16,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bighmm import HMM, baum_welch
 from bighmm.infer.counts import Counting
-from bighmm.infer.inputs import Carry, read
 from bighmm.infer.reference import Enumeration
+from bighmm.infer.sequences import Carry, validate
 from bighmm.lm.evaluation import deviation_from_one
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.model.support import Free
+from bighmm.model.support import PerToken
 from bighmm.model.transitions import Table
-from bighmm.train.baum_welch import BaumWelchUpdate, improved
+from bighmm.train.expectation_maximisation import ExpectationMaximisation, improved
 from bighmm.train.loop import Stopped, Training
 from bighmm.train.recipe import from_dict, read_recipe
+from bighmm.train.runner import on_device
 from bighmm.train.setup import new_model, open_data
-from bighmm.train.steps import on_device
 from models import dense_twin, ragged, random_hmm
 from watching import Watcher, logged
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("dense-table", "blocked-table", "free-factored")
-SUPPORTS = ("dense", "blocked", "free")
+KINDS = ("dense-table", "blocked-table", "per_token-flat")
+SUPPORTS = ("dense", "blocked", "per-token")
 NEVER = -torch.inf
 
 
@@ -181,7 +181,7 @@ def test_a_state_that_the_text_does_not_use_keeps_what_it_has(smoothing):
 
 
 def test_places_of_a_free_support_that_no_state_has():
-    support = Free(torch.tensor([[0, 1], [1, 2], [2, -1]]), 3)
+    support = PerToken(torch.tensor([[0, 1], [1, 2], [2, -1]]), 3)
     logits = torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.5, 0.0]], dtype=torch.float64)
     emission = logits.log()
     hmm = random_hmm("dense-table", states=3, vocabulary=3, seed=1)
@@ -225,12 +225,12 @@ def test_kernels_for_dense_models(reset, scale):
         "dense-table", states=20, vocabulary=9, dtype=torch.float32, reset=reset, scale=scale
     )
     rounded = dataclasses.replace(hmm, transitions=Table(hmm.transitions.table, rounded=True))
-    window = read(hmm, *ragged(9, [7, 3, 0, 5], seed=1))
-    first = read(hmm, *ragged(9, [4, 4, 4, 4], seed=2))
+    window = validate(hmm, *ragged(9, [7, 3, 0, 5], seed=1))
+    first = validate(hmm, *ragged(9, [4, 4, 4, 4], seed=2))
     results = []
     for model, impl in ((hmm, "torch"), (rounded, "triton")):
         counting, carry = Counting(model, impl), Carry.at_start(model, 4)
-        assert counting.kernels == (impl == "triton")
+        assert counting.with_kernels == (impl == "triton")
         log_probs = []
         for part in (first, window, window.window(0, 0)):
             log_prob, carry = counting.add(part, carry)
@@ -332,17 +332,20 @@ def test_batches_lower_the_loss_and_keep_a_distribution(start, support, batches)
 def test_what_a_graph_captures_is_the_same_step(start, batches):
     options = {"batches": batches, "step_size": 0.3, "smoothing": 0.01}
     training, other = start(**options), start(run="other", **options)
-    update = BaumWelchUpdate(other.lm, other.settings, other.schedule, labelled=False)
-    key, carried = torch.tensor(0), update.begin(16)
+    update = ExpectationMaximisation(other.lm.params, other.settings, other.schedule)
+    key, state = torch.tensor(0), update.initial_state(16)
     for step in range(8):
-        (done,) = training.steps.run(step, 1)
+        (done,) = training.runner.run(step, 1)
         batch = other.batches.batch(step)
         window = on_device(batch, other.lm.device)
-        carried = carried if batch.continues else update.begin(16)
+        state = state if batch.continues else update.initial_state(16)
         size = torch.tensor(update.size(step))
-        loss, norm, carried = update.step(window, carried, key, size)
+        update.begin()
+        loss, state = update.accumulate(window, state, key)
+        norm = update.norm()
+        update.apply(size)
         assert (float(loss), float(norm)) == pytest.approx((done.loss, done.norm), rel=1e-5)
-        assert float(size) == pytest.approx(done.lr)
+        assert float(size) == pytest.approx(done.size)
     tables = zip(training.lm.params.parameters(), other.lm.params.parameters(), strict=True)
     for one, two in tables:
         torch.testing.assert_close(one, two)
@@ -415,7 +418,7 @@ class Largest(TorchDispatchMode):
 def test_nothing_is_as_large_as_batch_times_states_times_states(start):
     training = start(batches="windows", batch=16, window=2)
     with Largest() as largest:
-        training.steps.run(0, 1)
+        training.runner.run(0, 1)
     vocabulary = training.corpus.tokenizer.size
     assert 0 < largest.numbers <= max(12 * 12, 16 * 3 * 12, vocabulary * 12) < 16 * 12 * 12
 

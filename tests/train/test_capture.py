@@ -5,21 +5,19 @@ asked for in a step is looked at.
 """
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bighmm.base import randomness
-from bighmm.lm.baselines.neural import NeuralLM
+from bighmm.infer.filter import can_be_captured
 from bighmm.model import params
-from bighmm.model.params.neural import VARIANTS
-from bighmm.train.baum_welch import BaumWelchUpdate
-from bighmm.train.objective import HMMObjective, LabelledObjective, Window
+from bighmm.model.options import VARIANTS
+from bighmm.train.expectation_maximisation import ExpectationMaximisation
+from bighmm.train.losses import LabelledLikelihood, Likelihood, Window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.schedule import make_schedule
-from bighmm.train.steps import can_be_captured
 from models import random_support
 
 pytest.importorskip("triton")
@@ -55,24 +53,24 @@ def as_on_a_gpu(monkeypatch):
 
 
 def stand_in(kind, support, operands, states=12, vocabulary=7):
-    """As much of a language model as a step needs."""
+    """The parameters of a small model."""
     options = params.find(kind).options
     given = {"width": 8} if kind == "neural" else {}
     made = params.build(kind, options(**given), random_support(support, states, vocabulary), 0, 1)
-    made.operands = operands
-    return SimpleNamespace(params=made, device=torch.device("cpu"))
+    made.matmul_dtype = operands
+    return made
 
 
-def one_step(lm, dropout, step):
-    objective = HMMObjective(lm, TrainingSettings(state_dropout=dropout))
+def one_step(module, dropout, step):
+    likelihood = Likelihood(module, dropout)
     lengths = torch.tensor([5, 5, 3])
     ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
-    carried, key = objective.begin(3), randomness.key(1, step)
+    state, key = likelihood.initial_state(3), randomness.key(1, step)
 
     def run():
-        loss, after = objective.loss(Window(ids, lengths), carried, key)
+        loss, after = likelihood(Window(ids, lengths), state, key)
         loss.backward()
-        return objective.loss(Window(ids, lengths), after, key)[0]
+        return likelihood(Window(ids, lengths), after, key)[0]
 
     return run
 
@@ -88,27 +86,19 @@ CAPTURED = [
 PLAIN = [
     ("neural", "dense", "float32"),
     ("scalar", "dense", "float32"),
-    ("neural", "free", "bfloat16"),
-    ("scalar", "free", "bfloat16"),
+    ("neural", "per_token", "bfloat16"),
+    ("scalar", "per_token", "bfloat16"),
 ]
 
 
 @pytest.mark.parametrize("case", CAPTURED + PLAIN, ids="-".join)
 def test_what_is_captured(case, as_on_a_gpu):
-    lm = stand_in(*case)
-    assert can_be_captured(lm, SimpleNamespace(shape=(3, 5))) == (case in CAPTURED)
-    assert not can_be_captured(lm, SimpleNamespace(shape=None))
+    assert can_be_captured(stand_in(*case)()) == (case in CAPTURED)
 
 
 def test_without_kernels_no_hmm_is_captured(monkeypatch):
-    lm = stand_in("neural", "blocked", "bfloat16")
-    monkeypatch.setattr("bighmm.ops._triton_installed", lambda: False)
-    assert not can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
-
-
-def test_networks_are_captured():
-    lm = object.__new__(NeuralLM)
-    assert can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
+    monkeypatch.setattr("bighmm.ops.impl._triton_installed", lambda: False)
+    assert not can_be_captured(stand_in("neural", "blocked", "bfloat16")())
 
 
 def asked_in_a_step(case, dropout):
@@ -127,8 +117,8 @@ def test_a_captured_step_asks_the_host_nothing(case, dropout, as_on_a_gpu):
 
 
 @pytest.mark.parametrize("kind", ["neural", "scalar"])
-def test_a_free_step_asks_how_many_states_are_kept(kind, as_on_a_gpu):
-    asked = asked_in_a_step((kind, "free", "bfloat16"), 0.5)
+def test_a_step_with_listed_states_asks_how_many_states_are_kept(kind, as_on_a_gpu):
+    asked = asked_in_a_step((kind, "per_token", "bfloat16"), 0.5)
     assert asked == ["nonzero", "nonzero"]  # once in each of two windows
 
 
@@ -152,16 +142,16 @@ def dense_stand_in(name):
     made = params.build(
         kind, params.find(kind).options(**options), random_support("dense", 12, 7), 0, 1
     )
-    made.operands = "bfloat16"
-    return SimpleNamespace(params=made, device=torch.device("cpu"))
+    made.matmul_dtype = "bfloat16"
+    return made
 
 
 @pytest.mark.parametrize("labelled", [False, True], ids=["words", "words and states"])
 @pytest.mark.parametrize("name", DENSE)
 def test_dense_steps_of_every_kind_are_captured(name, labelled, as_on_a_gpu):
-    lm = dense_stand_in(name)
-    assert can_be_captured(lm, SimpleNamespace(shape=(3, 5)))
-    run = labelled_step(lm) if labelled else one_step(lm, 0.0, 0)
+    module = dense_stand_in(name)
+    assert can_be_captured(module())
+    run = labelled_step(module) if labelled else one_step(module, 0.0, 0)
     run()
     with Questions() as questions:
         loss = run()
@@ -170,35 +160,38 @@ def test_dense_steps_of_every_kind_are_captured(name, labelled, as_on_a_gpu):
     assert questions.asked == ([] if labelled else ["_local_scalar_dense"] * 2)
 
 
-def labelled_step(lm):
-    objective = LabelledObjective(lm)
+def labelled_step(module):
+    likelihood = LabelledLikelihood(module)
     ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
     states = torch.tensor([[0, 11, 3, -1, 5], [6, 7, 1, 1, 2], [3, 9, 1, 0, 0]])
     window = Window(ids, torch.tensor([5, 5, 3]), states)
-    carried, key = objective.begin(3), randomness.key(1, 0)
+    state, key = likelihood.initial_state(3), randomness.key(1, 0)
 
     def run():
-        loss, after = objective.loss(window, carried, key)
+        loss, after = likelihood(window, state, key)
         loss.backward()
-        return objective.loss(window, after, key)[0]
+        return likelihood(window, after, key)[0]
 
     return run
 
 
 @pytest.mark.parametrize("labelled", [False, True], ids=["words", "words and states"])
 def test_steps_of_baum_welch_are_captured(labelled, as_on_a_gpu):
-    lm = dense_stand_in("scalar")
+    module = dense_stand_in("scalar")
     settings = TrainingSettings(optimizer="baum-welch", smoothing=0.01)
-    update = BaumWelchUpdate(lm, settings, make_schedule(settings, 10), labelled)
+    schedule = make_schedule(settings, 10)
+    update = ExpectationMaximisation(module, settings, schedule, labelled)
     ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
     states = torch.tensor([[0, 11, 3, 4, 5], [6, 7, 1, 1, 2], [3, 9, 1, 0, 0]])
     window = Window(ids, torch.tensor([5, 5, 3]), states if labelled else None)
-    carried, key = update.begin(3), randomness.key(1, 0)
+    state, key = update.initial_state(3), randomness.key(1, 0)
     losses, sizes = [], [torch.tensor(update.size(step)) for step in range(3)]
     with Questions() as questions:
         for size in sizes:
-            loss, norm, carried = update.step(window, carried, key, size)
-            losses.append(torch.stack([loss, norm]))
+            update.begin()
+            loss, state = update.accumulate(window, state, key)
+            losses.append(torch.stack([loss, update.norm()]))
+            update.apply(size)
     assert questions.asked == []
     (first, _), (second, _), (third, _) = torch.stack(losses).tolist()
     assert third < second < first
@@ -206,9 +199,9 @@ def test_steps_of_baum_welch_are_captured(labelled, as_on_a_gpu):
 
 @pytest.mark.parametrize("operands", ["float32", "bfloat16"])
 def test_fewer_digits_only_where_vectors_are_rounded(operands):
-    lm = stand_in("neural", "dense", operands)
-    for objective in (HMMObjective(lm, TrainingSettings(state_dropout=0.0)), LabelledObjective(lm)):
+    module = stand_in("neural", "dense", operands)
+    for loss in (Likelihood(module), LabelledLikelihood(module)):
         before = torch.backends.cuda.matmul.allow_tf32
-        with objective.precision():
+        with loss.precision():
             assert torch.backends.cuda.matmul.allow_tf32 == (before or operands == "bfloat16")
         assert torch.backends.cuda.matmul.allow_tf32 == before

@@ -89,10 +89,10 @@ def test_the_first_tokens_are_trained_on_with_their_states(kind, text, corpus, t
     )
     wanted = recipe(text, model, initial)
     training, losses = train(wanted, corpus, tmp_path / "run")
-    assert training.steps.phases[0].until == count and len(losses) == training.total_steps
+    assert training.runner.phases[0].until == count and len(losses) == training.total_steps
 
     fresh = new_model(wanted, corpus)
-    batch = training.steps.phases[0].steps.batches.batch(0)
+    batch = training.runner.phases[0].runner.batches.batch(0)
     hmm, ids, states = fresh.hmm(), torch.from_numpy(batch.ids), torch.from_numpy(batch.states)
     lengths = torch.from_numpy(batch.lengths)
     with_states = -hmm.joint_log_prob(ids, states, lengths).sum() / lengths.sum()
@@ -110,7 +110,7 @@ def test_tokens_keep_their_labels_however_they_are_shuffled(batches, text, corpu
         wanted, training=dataclasses.replace(wanted.training, batches=batches)
     )
     training = Training(wanted, corpus, new_model(wanted, corpus), tmp_path / "run", Watcher())
-    read = training.steps.phases[0].steps.batches
+    read = training.runner.phases[0].runner.batches
     tokens = corpus.split("train").tolist()
     pairs = sorted(zip(tokens, labels.states.tolist(), strict=True))
     found = []
@@ -138,7 +138,7 @@ def test_baum_welch_from_labels_takes_their_shares(support, text, corpus, tmp_pa
     wanted = baum_welch_recipe(text, labels.folder, support, full_batch=True, batches="ordered")
     training, _ = train(wanted, corpus, tmp_path / "run", stop_at=1)
     tokens, states = corpus.split("train").tolist(), labels.states.tolist()
-    rows = training.steps.phases[0].steps.batches.shape[0]
+    rows = training.runner.phases[0].runner.batches.shape[0]
     cuts = set(np.linspace(0, len(tokens), rows + 1).round().astype(int).tolist())
     starts, moves = torch.zeros(STATES), torch.zeros(STATES, STATES)
     emissions = torch.zeros(corpus.tokenizer.size, STATES)
@@ -163,7 +163,7 @@ def test_baum_welch_with_labels_and_then_without_resumes(batches, stop_at, text,
     labels = labels_for(corpus, tmp_path / "labels", MODELS["scalar"])
     wanted = baum_welch_recipe(text, labels.folder, batches=batches, step_size=0.3)
     whole, losses = train(wanted, corpus, tmp_path / "whole")
-    assert [phase.until for phase in whole.steps.phases] == [5, float("inf")]
+    assert [phase.until for phase in whole.runner.phases] == [5, float("inf")]
     assert losses[5] < losses[4] < losses[0]
     train(wanted, corpus, tmp_path / "parts", stop_at=stop_at)
     parts, again = train(wanted, corpus, tmp_path / "parts", resume=True)
@@ -192,7 +192,7 @@ def test_a_run_in_phases_resumes(stop_at, text, corpus, tmp_path):
     )
     wanted = recipe(text, MODELS["dense"], initial)
     whole, losses = train(wanted, corpus, tmp_path / "whole")
-    assert [phase.until for phase in whole.steps.phases] == [3, 5, float("inf")]
+    assert [phase.until for phase in whole.runner.phases] == [3, 5, float("inf")]
     train(wanted, corpus, tmp_path / "parts", stop_at=stop_at)
     parts, again = train(wanted, corpus, tmp_path / "parts", resume=True)
     assert losses == again
@@ -331,4 +331,4 @@ def test_labelled_texts_of_several_lengths_are_read_once(tmp_path):
     wanted = dataclasses.replace(wanted, training=changed)
     lm = new_model(wanted, corpus)
     training = Training(wanted, corpus, lm, tmp_path / "run", Watcher())
-    assert training.steps.phases[0].until == training.batches.steps_per_epoch
+    assert training.runner.phases[0].until == training.batches.steps_per_epoch

@@ -87,7 +87,7 @@ def poison_at(training, step):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("parameters", ["neural", "scalar"])
-@pytest.mark.parametrize("support", ["dense", "blocked", "free"])
+@pytest.mark.parametrize("support", ["dense", "blocked", "per-token"])
 def test_training_lowers_the_loss_and_keeps_a_distribution(start, support, parameters, dropout):
     training = start(
         model={"support": support, "parameters": parameters},
@@ -217,11 +217,11 @@ def test_resumed_plateau_knows_how_long_it_waited(start, monkeypatch):
 
 def test_clipping_bounds_the_gradient(start):
     training = start(training={"clip": 1e-3})
-    training.steps.run(0, 1)
+    training.runner.run(0, 1)
     squares = [p.grad.square().sum() for p in training.lm.params.parameters()]
     assert float(sum(squares)) ** 0.5 == pytest.approx(1e-3, rel=1e-3)
     free = start(training={"clip": 0}, run="free")
-    free.steps.run(0, 1)
+    free.runner.run(0, 1)
     assert float(sum(p.grad.square().sum() for p in free.lm.params.parameters())) ** 0.5 > 1e-2
 
 

@@ -1,4 +1,4 @@
-"""Things that announce themselves: one file of a folder each, found by themselves."""
+"""Registries: the modules of a package register values under names, and are found automatically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """What the modules of a package add under names of their own."""
+    """Values by name, registered by the modules of `package` when they are imported.
+
+    Code outside the package may register more. `what` names one of them in messages.
+    """
 
     def __init__(self, package: str, what: str) -> None:
         self.package, self.what = package, what
@@ -20,13 +23,16 @@ class Registry(Generic[T]):
         self.known[name] = value
 
     def all(self) -> dict[str, T]:
-        """Everything, by name."""
+        """All values by name; imports every module of the package."""
         package = importlib.import_module(self.package)
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.package}.{module.name}")
         return dict(sorted(self.known.items()))
 
     def find(self, name: str) -> T:
+        """The value of that name; ValueError if there is none."""
+        if name in self.known:
+            return self.known[name]
         found = self.all()
         if name not in found:
             raise ValueError(f"there is no {self.what} {name!r}; choose from {', '.join(found)}")

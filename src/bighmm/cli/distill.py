@@ -14,7 +14,7 @@ from rich.table import Table
 from bighmm.cli.common import AsJson, out, parse, print_json
 from bighmm.cli.progress import clustering_progress, stages_progress
 from bighmm.data.corpus import Corpus
-from bighmm.distill.labels import Labels
+from bighmm.data.labels import Labels
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import Reading, open_teacher
 from bighmm.lm.opening import find_device, open_hmm

@@ -23,8 +23,8 @@ from bighmm.cli.common import (
 )
 from bighmm.cli.rules import NO_RULE, RuleFlags
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import padded
 from bighmm.infer.rules.rules import why_impossible
+from bighmm.infer.sequences import padded
 from bighmm.lm.baselines import Baseline
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import generator_for, open_hmm, open_model, sample_texts

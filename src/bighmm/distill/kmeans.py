@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.ops import at_once
+from bighmm.ops import memory
 
 Points = np.ndarray | Tensor  # (N, D), possibly a memory-mapped file
 Progress = Callable[[int, int], None]
@@ -69,7 +69,7 @@ def kmeans(
     if count < clusters:
         raise ValueError(f"{count} points cannot make {clusters} clusters; more points are needed")
     read = _Reader(points, np.arange(count) if rows is None else rows, torch.device(device))
-    if count * points.shape[1] <= at_once(KEPT, read.device):
+    if count * points.shape[1] <= memory.limit(KEPT, read.device):
         every = np.arange(count)
         read = _Reader(read(every), every, read.device)
     centres = _first_centres(read, clusters, torch.Generator().manual_seed(seed))

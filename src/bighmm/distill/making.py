@@ -23,9 +23,7 @@ from torch import Tensor
 
 from bighmm.base.files import read_json, write_json, write_tensors
 from bighmm.data.corpus import Corpus
-from bighmm.distill.align import Pool, embed
-from bighmm.distill.kmeans import rows_at_once
-from bighmm.distill.labels import (
+from bighmm.data.labels import (
     CENTROIDS,
     FORMAT,
     LABELS,
@@ -34,6 +32,8 @@ from bighmm.distill.labels import (
     open_labels,
     read_tensors,
 )
+from bighmm.distill.align import Pool, embed
+from bighmm.distill.kmeans import rows_at_once
 from bighmm.distill.pca import PCA, fit_pca
 from bighmm.distill.states import Blocks, StateClusters, blocks_of, cluster_states
 from bighmm.distill.teachers import Reading, Teacher
@@ -129,6 +129,7 @@ class _Plan:
     """Which tokens are embedded together, and which of these pieces are clustered."""
 
     blocks: Blocks
+    states: dict[str, Any]  # the key of the support (`Support.label_key`)
     labelled: int  # tokens that get a label
     bounds: list[tuple[int, int]]  # of every piece
     clustered: list[int]  # numbers of the pieces whose vectors are clustered, spread evenly
@@ -154,12 +155,12 @@ class _Plan:
         number = min(len(bounds), settings.cluster_tokens // size)
         clustered = [i * len(bounds) // number for i in range(number)]
         tokens = sum(bounds[i][1] - bounds[i][0] for i in clustered)
-        if isinstance(support, Dense) and tokens < support.num_states:
+        if support.is_dense and tokens < support.num_states:
             raise ValueError(
                 f"{tokens:,} tokens cannot make {support.num_states:,} clusters, one for each "
                 "state; cluster more tokens or use fewer states"
             )
-        return _Plan(blocks_of(support), labelled, bounds, clustered)
+        return _Plan(blocks_of(support), support.label_key(), labelled, bounds, clustered)
 
 
 def _request(
@@ -172,7 +173,7 @@ def _request(
             "vocabulary": corpus.tokenizer.fingerprint(),
         },
         "teacher": {name: value for name, value in teacher.items() if name != "name"},
-        "states": plan.blocks.description(),
+        "states": plan.states,
         "tokens": plan.labelled,
         "dtype": _dtype(plan.blocks),
         "settings": {**dataclasses.asdict(settings), "label_tokens": plan.labelled},

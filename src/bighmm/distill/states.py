@@ -6,16 +6,14 @@ their own, into K clusters. A dense model is one block with all states.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bighmm.distill.kmeans import Points, Progress, kmeans, nearest
-from bighmm.model.support import Blocked, Dense, Support
+from bighmm.model.support import Support
 
 
 @dataclass(frozen=True)
@@ -36,23 +34,15 @@ class Blocks:
             return np.zeros(len(tokens), np.int64)
         return self.block_of[tokens]
 
-    def description(self) -> dict[str, Any]:
-        """What a manifest says of them; equal where labels can be exchanged."""
-        if self.block_of is None:
-            return {"kind": "dense", "states": self.states}
-        digest = hashlib.sha256(self.block_of.astype("<i8").tobytes()).hexdigest()
-        kind = {"kind": "blocked", "states": self.num_states, "blocks": self.count}
-        return {**kind, "partition": digest}
-
 
 def blocks_of(support: Support) -> Blocks:
     """ValueError for a support whose tokens share no blocks."""
-    if isinstance(support, Dense):
+    support.label_key()
+    partition = support.partition
+    if partition is None:
         return Blocks(None, 1, support.num_states)
-    if isinstance(support, Blocked):
-        partition = support.partition
-        return Blocks(partition.block_of.cpu().numpy(), partition.num_blocks, support.alive)
-    raise ValueError("labels are made for dense and blocked models; a free one has no blocks")
+    block_of = partition.block_of.cpu().numpy()
+    return Blocks(block_of, partition.num_blocks, support.states_per_token)
 
 
 @dataclass(frozen=True, eq=False)

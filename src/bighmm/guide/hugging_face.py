@@ -16,7 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from bighmm.guide.weights import Guide
 from bighmm.infer.constrained import groups, to_satisfy
-from bighmm.infer.inputs import padded
+from bighmm.infer.sequences import padded
 from bighmm.interop.language_model import left_padded
 from bighmm.lm.rules import Rule
 

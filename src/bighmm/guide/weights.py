@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from bighmm.infer.acceptance import AcceptanceTable
 from bighmm.infer.constrained import impossible, to_satisfy
-from bighmm.infer.inputs import Carry, Sequences, padded
-from bighmm.infer.predict import predict_states, token_log_probs
-from bighmm.infer.product import Outlook
+from bighmm.infer.predict import predict_states
 from bighmm.infer.rules.automaton import side_by_side
+from bighmm.infer.sequences import Carry, Sequences, padded
 from bighmm.lm.rules import Rule
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Guide:
         device = hmm.start.device
         self._begin = torch.tensor([begins[id(rule)] for rule in rules], device=device)
         self._carry = hmm.carry_after(*padded(prefixes or [[]] * len(rules)))
-        self._outlook = Outlook(hmm, joint, starts, length)
+        self._outlook = AcceptanceTable(hmm, joint, starts, length)
         self._last: _Rows | None = None
         self._check(rules)
 
@@ -98,7 +98,9 @@ class Guide:
     def _factors(self, to_come: int, log_states: Tensor, states: Tensor) -> Tensor:
         holds = self._outlook.token_log_probs(to_come, log_states, states)
         expected = holds.logsumexp(1, keepdim=True)
-        factors = (holds - token_log_probs(self.hmm, log_states)).clamp(max=0) - expected
+        factors = (holds - self.hmm.support.token_log_probs(self.hmm.emissions, log_states)).clamp(
+            max=0
+        ) - expected
         return factors.masked_fill(holds == -torch.inf, -torch.inf)
 
     def _follow(self, text: Tensor, item: Tensor) -> _Rows:

@@ -1,20 +1,9 @@
-"""Exact inference on an `HMM`. Nothing here knows how the HMM was made.
+"""Exact inference: pure functions of a `Model` and sequences.
 
-`dense` and `blocked` answer the same questions with the same results; `engine` picks one.
+`filter` (likelihood and carried state), `smooth` (posteriors), `viterbi` and `best_paths`,
+`predict` (next state and token), `sample`, `fill` and `best_fill` (gaps), `acceptance` and
+`constrained` (rules), `counts` (expected counts), `joint` (known states). `reference` is the slow
+truth that tests compare with.
 """
 
-from __future__ import annotations
-
-from types import ModuleType
-from typing import TYPE_CHECKING
-
-from bighmm.infer import blocked, dense
-from bighmm.model.support import Dense
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
-
-
-def engine(hmm: HMM) -> ModuleType:
-    """The module whose `advance`, `posterior`, `viterbi` and `predict_states` fit `hmm`."""
-    return dense if isinstance(hmm.support, Dense) else blocked
+__all__: list[str] = []

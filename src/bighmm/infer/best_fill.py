@@ -12,18 +12,16 @@ filling that is found, there is none better anywhere, and the answer says so: it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bighmm.infer.infill import Gapped, last_gap
-from bighmm.infer.numerics import finite_or_zero
-from bighmm.infer.sites import GAP, Sites
-from bighmm.infer.sweeps import Ahead, look_back, step_ahead, words_here
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
+from bighmm.infer.fill import Gapped, last_gap
+from bighmm.infer.gap_sweeps import SuffixSums, gap_words, step_forward, sweep_back
+from bighmm.infer.positions import GAP, PositionCache
+from bighmm.model.model import Model
+from bighmm.ops.log_matmul import finite_or_zero
 
 
 class BestFill(NamedTuple):
@@ -32,18 +30,19 @@ class BestFill(NamedTuple):
     exact: Tensor  # (B,) bool: these are certainly the k best
 
 
-def best_fill(hmm: HMM, gapped: Gapped, k: int, width: int, ends: bool) -> BestFill:
+def best_fill(model: Model, gapped: Gapped, k: int, width: int, ends: bool) -> BestFill:
+    """The k most likely fillings that a beam of `width` beginnings finds."""
     batch, time = gapped.gaps.shape
     words = torch.full((batch, k, time), -1, device=gapped.gaps.device)
-    log_prob = hmm.start.new_full((batch, k), -torch.inf)
+    log_prob = model.start.new_full((batch, k), -torch.inf)
     exact = torch.ones(batch, dtype=torch.bool, device=gapped.gaps.device)
-    sites = Sites(hmm, ends)
+    positions = PositionCache(model, ends)
     for b, text in enumerate(gapped.texts(range(batch))):
-        future = look_back(sites, [text])
+        swept = sweep_back(positions, [text])
         if GAP in text:
-            found, filled, dropped = _search(sites, text, future.rows[0], k, width)
+            found, filled, dropped = _search(positions, text, swept.rows[0], k, width)
         else:
-            found, filled, dropped = future.log_prob, [text], -torch.inf
+            found, filled, dropped = swept.log_prob, [text], -torch.inf
         possible = int((found > -torch.inf).sum())
         for i in range(possible):
             words[b, i, : len(text)] = torch.tensor(filled[i], device=words.device)
@@ -53,26 +52,26 @@ def best_fill(hmm: HMM, gapped: Gapped, k: int, width: int, ends: bool) -> BestF
 
 
 def _search(
-    sites: Sites, text: list[int], ahead: Ahead, k: int, width: int
+    positions: PositionCache, text: list[int], ahead: SuffixSums, k: int, width: int
 ) -> tuple[Tensor, list[list[int]], float]:
     """Log-probabilities and texts of at most k fillings, and the likeliest beginning dropped."""
     begun: list[list[int]] = [[]]
     log_alphas: list[Tensor] = []  # log p(z_t | what is begun) (K,)
-    gained = sites.hmm.start.new_zeros(1)  # log p(what is begun)
+    gained = positions.model.start.new_zeros(1)  # log p(what is begun)
     dropped = -torch.inf
     last = last_gap(text)
     for t, token in enumerate(text[: last + 1]):
-        site = sites.at(token)
+        position = positions.at(token)
         if t == 0:
-            entered = [sites.start(site)]
+            entered = [positions.start(position)]
         else:
-            before = [sites.at(words[-1]) for words in begun]
-            entered = step_ahead(sites, before, log_alphas, [site] * len(begun))
+            before = [positions.at(words[-1]) for words in begun]
+            entered = step_forward(positions, before, log_alphas, [position] * len(begun))
         if token != GAP:
             begun = [[*words, token] for words in begun]
-            log_alphas = [row + site.log_weight for row in entered]
+            log_alphas = [row + position.log_weight for row in entered]
         else:
-            found = words_here(sites, torch.stack(entered), ahead, t)
+            found = gap_words(positions, torch.stack(entered), ahead, t)
             found = found + (gained + ahead.factor[t]).unsqueeze(1)
             best, places, beyond = _likeliest(found, k if t == last else width)
             if t == last:
@@ -81,7 +80,7 @@ def _search(
             dropped = max(dropped, beyond)
             log_alphas = []
             for i, x in places:
-                chosen = sites.at(x)
+                chosen = positions.at(x)
                 log_alphas.append(entered[i][chosen.states] + chosen.log_weight)
             begun = [[*begun[i], x] for i, x in places]
             gained = gained[[i for i, _ in places]]

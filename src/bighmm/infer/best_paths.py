@@ -7,17 +7,16 @@ most: any other source has at most as much to offer as each of these.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bighmm.infer.inputs import CHUNK_ELEMENTS, Sequences
-from bighmm.infer.numerics import recentred
-from bighmm.infer.sites import Site, Sites
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
+from bighmm.infer.positions import Position, PositionCache
+from bighmm.infer.sequences import Sequences
+from bighmm.model.model import Model
+from bighmm.ops import memory
+from bighmm.ops.log_matmul import recentred
 
 
 class BestPaths(NamedTuple):
@@ -25,35 +24,38 @@ class BestPaths(NamedTuple):
     log_prob: Tensor  # (B, k) log p(x, z), -inf where there is no further path
 
 
-def best_paths(hmm: HMM, sequences: Sequences, k: int) -> BestPaths:
+def best_paths(model: Model, sequences: Sequences, k: int) -> BestPaths:
+    """The k most likely state paths of each row, best first."""
     batch, time = sequences.ids.shape
     paths = torch.full((batch, k, time), -1, device=sequences.ids.device)
-    log_prob = hmm.start.new_full((batch, k), -torch.inf)
-    sites = Sites(hmm, ends=False)
+    log_prob = model.start.new_full((batch, k), -torch.inf)
+    positions = PositionCache(model, ends=False)
     lengths = sequences.lengths.tolist()
     for b, ids in enumerate(sequences.ids.tolist()):
-        text = [sites.at(token) for token in ids[: lengths[b]]]
-        found, paths[b, :, : len(text)] = _of_one(sites, text, k)
+        text = [positions.at(token) for token in ids[: lengths[b]]]
+        found, paths[b, :, : len(text)] = _of_one(positions, text, k)
         log_prob[b, : len(found)] = found
     return BestPaths(paths, log_prob)
 
 
-def _of_one(sites: Sites, text: list[Site], k: int) -> tuple[Tensor, Tensor]:
+def _of_one(positions: PositionCache, text: list[Position], k: int) -> tuple[Tensor, Tensor]:
     """Log-probabilities (≤ k,) and paths (k, T) of one text."""
-    start = sites.hmm.start
+    start = positions.model.start
     path = torch.full((k, len(text)), -1, device=start.device)
     if not text:
         return start.new_zeros(1), path
-    scores = (sites.start(text[0]) + text[0].log_weight).unsqueeze(0)  # (entries, S), best first
+    scores = (positions.start(text[0]) + text[0].log_weight).unsqueeze(
+        0
+    )  # (entries, S), best first
     total = start.new_zeros(1, dtype=torch.float64)
     came_from: list[Tensor] = []  # (entries, S): entry · S' + source, among those one step before
     for before, after in pairwise(text):
         if before.resets:
             reached, origin = _keep(scores.reshape(-1, 1), k)
-            reached = reached + sites.start(after)
+            reached = reached + positions.start(after)
             origin = origin.expand(-1, len(after.states))
         else:
-            reached, origin = _step(sites, before, after, scores, k)
+            reached, origin = _step(positions, before, after, scores, k)
         scores, total = recentred((reached + after.log_weight).unsqueeze(0), total)
         scores = scores.squeeze(0)
         came_from.append(origin)
@@ -68,12 +70,14 @@ def _of_one(sites: Sites, text: list[Site], k: int) -> tuple[Tensor, Tensor]:
     return (best + total).to(best.dtype), path
 
 
-def _step(sites: Sites, before: Site, after: Site, scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _step(
+    positions: PositionCache, before: Position, after: Position, scores: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
     """The k best of scores (E, S) + log p(j | i) and where they are from, both (≤ k, S')."""
     entries, size = scores.shape
-    transitions = sites.hmm.transitions
+    transitions = positions.model.transitions
     kept = min(k, size)
-    each = max(1, CHUNK_ELEMENTS // (size + kept * entries))
+    each = memory.at_once(size + kept * entries, scores.device)
     parts = []
     for columns in after.states.split(each):
         moves = transitions.log_probs(before.index, columns)

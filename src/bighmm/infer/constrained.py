@@ -1,43 +1,39 @@
 """Questions about what follows a prefix if it is to satisfy a rule.
 
-A rule speaks of the tokens that are to come, not of the prefix. Samples are exact: states and
-tokens are drawn one after the other, each in proportion to how likely the rule is to hold after it.
+A rule is about the tokens to come, not about the prefix. Samples are exact: states and tokens are
+drawn one after the other, each in proportion to how likely the rule is to hold after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
-from bighmm.infer.numerics import finite_or_zero
+from bighmm.infer.acceptance import AcceptanceTable, live_states
+from bighmm.infer.filter import advance
 from bighmm.infer.predict import predict_states
-from bighmm.infer.product import Outlook, live_states
 from bighmm.infer.rules import Rule, until
 from bighmm.infer.rules.automaton import Automaton, side_by_side
 from bighmm.infer.rules.rules import why_impossible
-from bighmm.infer.sampling import collect, draw, draw_token, log_moves
-from bighmm.ops import at_once
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
-
-TABLE_ELEMENTS = 2**26  # what the tables of the rules worked on together may hold
+from bighmm.infer.sample import collect, draw, draw_token, log_moves
+from bighmm.infer.sequences import Carry, Sequences, ends_text
+from bighmm.model.model import Model
+from bighmm.ops import memory
+from bighmm.ops.log_matmul import finite_or_zero
 
 
-def log_prob(hmm: HMM, rule: Rule, length: int, carry: Carry) -> Tensor:
+def log_prob(model: Model, rule: Rule, length: int, carry: Carry) -> Tensor:
     """log p(the next `length` tokens satisfy the rule | prefix) (B,)."""
     if length < 0:
         raise ValueError(f"a rule is about 0 or more tokens to come, not {length}")
-    outlook = _outlook(hmm, rule, length)
-    return outlook.log_prob(predict_states(hmm, carry), torch.zeros_like(carry.tokens))
+    table = _table(model, rule, length)
+    return table.log_prob(predict_states(model, carry), torch.zeros_like(carry.tokens))
 
 
-def next_token(hmm: HMM, rule: Rule, remaining: int | None, carry: Carry) -> Tensor:
+def next_token(model: Model, rule: Rule, remaining: int | None, carry: Carry) -> Tensor:
     """log p(next token | prefix, the next `remaining` tokens satisfy the rule) (B, V).
 
     -inf throughout where they cannot.
@@ -47,14 +43,14 @@ def next_token(hmm: HMM, rule: Rule, remaining: int | None, carry: Carry) -> Ten
             "the next token under a rule needs `remaining`, the number of tokens that the rule "
             f"is about, which is at least 1, not {remaining}"
         )
-    outlook = _outlook(hmm, rule, remaining)
-    states = torch.zeros_like(carry.tokens)
-    joint = outlook.token_log_probs(remaining, predict_states(hmm, carry), states)
+    table = _table(model, rule, remaining)
+    dfa_states = torch.zeros_like(carry.tokens)
+    joint = table.token_log_probs(remaining, predict_states(model, carry), dfa_states)
     return joint - finite_or_zero(joint.logsumexp(1, keepdim=True))
 
 
 def sample(
-    hmm: HMM,
+    model: Model,
     rules: Rule | Sequence[Rule],
     n: int,
     carry: Carry,
@@ -75,24 +71,24 @@ def sample(
     if len(given) != n:
         raise ValueError(f"{len(given)} rules were given for {n} samples; give one for each")
     different = list({id(rule): rule for rule in given}.values())  # rules have no hash
-    automata = [to_satisfy(hmm, rule, length, max_length) for rule in different]
+    automata = [to_satisfy(model, rule, length, max_length) for rule in different]
     number = {id(rule): i for i, rule in enumerate(different)}
     steps = max_length if length is None else length
-    stop = hmm.end if length is None else None
+    stop = model.end if length is None else None
     result = carry.tokens.new_full((n, steps), 0 if stop is None else stop)
-    for group in groups(hmm, automata, steps):
+    for group in groups(model, automata, steps):
         joint, starts = side_by_side([automata[i] for i in group])
-        outlook = Outlook(hmm, joint, starts, steps)
+        table = AcceptanceTable(model, joint, starts, steps)
         first = dict(zip(group, starts.tolist(), strict=True))
         rows = [row for row in range(n) if number[id(given[row])] in first]
-        states = carry.tokens.new_tensor([first[number[id(given[row])]] for row in rows])
-        _check_possible(outlook, carry, [given[row] for row in rows], states)
+        dfa_states = carry.tokens.new_tensor([first[number[id(given[row])]] for row in rows])
+        _check_possible(table, carry, [given[row] for row in rows], dfa_states)
         sampler: _Ancestral | _Tempered
         if temperature == 1:
-            sampler = _Ancestral(outlook, carry, states, generator)
+            sampler = _Ancestral(table, carry, dfa_states, generator)
         else:
-            sampler = _Tempered(outlook, carry, states, generator, temperature)
-        drawn = collect(sampler.step, len(rows), steps, stop, states.device)
+            sampler = _Tempered(table, carry, dfa_states, generator, temperature)
+        drawn = collect(sampler.step, len(rows), steps, stop, dfa_states.device)
         result[rows, : drawn.shape[1]] = drawn
     if stop is None:
         return result
@@ -104,44 +100,48 @@ class _Ancestral:
     """Draws z, then x given z, then z' given z, …, all given that the rule will hold."""
 
     def __init__(
-        self, outlook: Outlook, carry: Carry, states: Tensor, generator: torch.Generator | None
+        self,
+        table: AcceptanceTable,
+        carry: Carry,
+        dfa_states: Tensor,
+        generator: torch.Generator | None,
     ) -> None:
-        self.outlook, self.hmm = outlook, outlook.hmm
-        self.states, self.generator = states, generator
-        self.log_first = predict_states(self.hmm, carry)  # (1, Z)
+        self.table, self.model = table, table.model
+        self.dfa_states, self.generator = dfa_states, generator
+        self.log_first = predict_states(self.model, carry)  # (1, Z)
         self.hidden: Tensor | None = None
-        self.fresh = carry.fresh.expand(len(states))
+        self.fresh = carry.fresh.expand(len(dfa_states))
 
     def step(self, place: int) -> Tensor:
-        to_come = self.outlook.length - place
-        states, row = self.states.unique(return_inverse=True)
-        entering = self.outlook.entering(to_come, states)
+        to_come = self.table.length - place
+        dfa_states, row = self.dfa_states.unique(return_inverse=True)
+        entering = self.table.entering(to_come, dfa_states)
         every = torch.arange(len(row), device=row.device)
-        chunk = max(1, CHUNK_ELEMENTS // self.hmm.num_states)
+        chunk = memory.at_once(self.model.num_states, row.device)
         self.hidden = torch.cat(
             [
                 draw(self._moves(part) + entering[row[part]], self.generator)
                 for part in every.split(chunk)
             ]
         )
-        ahead = self.outlook.continuation(to_come, self.states, self.hidden)  # (N, A)
-        chunk = max(1, CHUNK_ELEMENTS // self.hmm.vocabulary_size)
+        ahead = self.table.continuation(to_come, self.dfa_states, self.hidden)  # (N, A)
+        chunk = memory.at_once(self.model.vocabulary_size, row.device)
         tokens = torch.cat(
             [self._tokens(self.hidden[part], ahead[part]) for part in every.split(chunk)]
         )
-        self.states = self.outlook.after(self.states, tokens)
-        self.fresh = ends_text(self.hmm, tokens)
+        self.dfa_states = self.table.after(self.dfa_states, tokens)
+        self.fresh = ends_text(self.model, tokens)
         return tokens
 
     def _moves(self, rows: Tensor) -> Tensor:
         """log p(next state) of some rows."""
         if self.hidden is None:
             return self.log_first
-        return log_moves(self.hmm, self.hidden[rows], self.fresh[rows])
+        return log_moves(self.model, self.hidden[rows], self.fresh[rows])
 
     def _tokens(self, hidden: Tensor, ahead: Tensor) -> Tensor:
-        emitted = self.hmm.support.emission_rows(self.hmm.emission, hidden)
-        return draw(emitted + ahead[:, self.outlook.class_of], self.generator)
+        emitted = self.model.support.emission_rows(self.model.emission, hidden)
+        return draw(emitted + ahead[:, self.table.class_of], self.generator)
 
 
 class _Tempered:
@@ -149,47 +149,51 @@ class _Tempered:
 
     def __init__(
         self,
-        outlook: Outlook,
+        table: AcceptanceTable,
         carry: Carry,
-        states: Tensor,
+        dfa_states: Tensor,
         generator: torch.Generator | None,
         temperature: float,
     ) -> None:
-        self.outlook, self.states = outlook, states
+        self.table, self.dfa_states = table, dfa_states
         self.generator, self.temperature = generator, temperature
-        self.carry = carry.rows(torch.zeros_like(states))
+        self.carry = carry.rows(torch.zeros_like(dfa_states))
 
     def step(self, place: int) -> Tensor:
-        hmm = self.outlook.hmm
-        to_come = self.outlook.length - place
-        log_states = predict_states(hmm, self.carry)
-        log_probs = self.outlook.token_log_probs(to_come, log_states, self.states)
+        model = self.table.model
+        to_come = self.table.length - place
+        log_states = predict_states(model, self.carry)
+        log_probs = self.table.token_log_probs(to_come, log_states, self.dfa_states)
         tokens = draw_token(log_probs, self.temperature, self.generator)
-        _, self.carry = hmm.advance(Sequences.single(tokens), self.carry)
-        self.states = self.outlook.after(self.states, tokens)
+        _, self.carry = advance(model, Sequences.single(tokens), self.carry)
+        self.dfa_states = self.table.after(self.dfa_states, tokens)
         return tokens
 
 
-def _outlook(hmm: HMM, rule: Rule, length: int) -> Outlook:
-    automaton = rule.compile(hmm.vocabulary_size)
-    return Outlook(hmm, automaton, np.zeros(1, dtype=np.int64), length)
+def _table(model: Model, rule: Rule, length: int) -> AcceptanceTable:
+    automaton = rule.compile(model.vocabulary_size)
+    return AcceptanceTable(model, automaton, np.zeros(1, dtype=np.int64), length)
 
 
-def to_satisfy(hmm: HMM, rule: Rule, length: int | None, max_length: int) -> Automaton:
+def to_satisfy(model: Model, rule: Rule, length: int | None, max_length: int) -> Automaton:
     """What the tokens to come must be accepted by; ValueError if none can be."""
     room = max_length - 1 if length is None else length  # the end mark needs a place
-    if (reason := why_impossible(rule, hmm.vocabulary_size, room, length is not None)) is not None:
+    if (
+        reason := why_impossible(rule, model.vocabulary_size, room, length is not None)
+    ) is not None:
         raise ValueError(reason)
     if length is None:
-        assert hmm.end is not None
-        rule = until(rule, hmm.end)
-    return rule.compile(hmm.vocabulary_size)
+        assert model.end is not None
+        rule = until(rule, model.end)
+    return rule.compile(model.vocabulary_size)
 
 
-def _check_possible(outlook: Outlook, carry: Carry, rules: list[Rule], states: Tensor) -> None:
-    log_states = predict_states(outlook.hmm, carry)
-    different, row = states.unique(return_inverse=True)
-    possible = outlook.log_prob(log_states, different) > -torch.inf
+def _check_possible(
+    table: AcceptanceTable, carry: Carry, rules: list[Rule], dfa_states: Tensor
+) -> None:
+    log_states = predict_states(table.model, carry)
+    different, row = dfa_states.unique(return_inverse=True)
+    possible = table.log_prob(log_states, different) > -torch.inf
     for rule, holds in zip(rules, possible[row].tolist(), strict=True):
         if not holds:
             raise ValueError(impossible(rule, bool(carry.fresh[0])))
@@ -200,9 +204,9 @@ def impossible(rule: Rule, at_start: bool) -> str:
     return f"the rule {rule} has probability zero in this HMM {where}"
 
 
-def groups(hmm: HMM, automata: list[Automaton], steps: int) -> Iterator[list[int]]:
+def groups(model: Model, automata: list[Automaton], steps: int) -> Iterator[list[int]]:
     """Numbers of automata whose tables fit in memory together."""
-    limit = at_once(TABLE_ELEMENTS, hmm.start.device) // hmm.num_states
+    limit = memory.limit(memory.RULE_TABLES, model.start.device) // model.num_states
     group: list[int] = []
     rows = 0
     start = np.zeros(1, dtype=np.int64)

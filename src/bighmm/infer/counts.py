@@ -8,20 +8,24 @@ numbers here: their normaliser is part of them and is held fixed.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bighmm.infer import counts_triton
-from bighmm.infer.inputs import Carry, Sequences, batches_by_length
+from bighmm.infer import dense
+from bighmm.infer.filter import advance
 from bighmm.infer.joint import log_joint
+from bighmm.infer.sequences import Carry, Sequences, batches_by_length, cost_per_position
 from bighmm.model.emissions import EmissionTable
-from bighmm.model.transitions import EVERY, Table
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
+from bighmm.model.model import Model
+from bighmm.model.transitions import Table
+from bighmm.ops.dense_chain import SMALLEST_PROB, dense_chain
+from bighmm.ops.dense_chain.passes import TableEmissions, TableTransitions
+from bighmm.ops.impl import use_triton
+from bighmm.ops.matmul import being_captured
 
 
 class Counts(NamedTuple):
@@ -37,45 +41,37 @@ class Sums(NamedTuple):
     emission: Tensor  # (V, K)
 
 
-class _LogProbs(Table):
-    """Transition log-probabilities, normalised already."""
-
-    @property
-    def norm(self) -> Tensor:
-        return self.table.new_zeros(len(self.table))
-
-
-def expected_counts(hmm: HMM, sequences: Sequences, cost_per_position: int) -> Counts:
+def expected_counts(model: Model, sequences: Sequences) -> Counts:
     """Summed over the rows; a row of probability zero adds nothing."""
-    counting = Counting(hmm)
-    log_prob = hmm.start.new_zeros(len(sequences.ids))
-    for rows in batches_by_length(sequences.lengths, cost_per_position):
-        log_prob[rows], _ = counting.add(sequences.rows(rows), Carry.at_start(hmm, len(rows)))
+    counting = Counting(model)
+    log_prob = model.start.new_zeros(len(sequences.ids))
+    for rows in batches_by_length(sequences.lengths, cost_per_position(model)):
+        log_prob[rows], _ = counting.add(sequences.rows(rows), Carry.at_start(model, len(rows)))
     return Counts(log_prob, *counting.sums)
 
 
 class Counting:
     """The counts of one model, expected or known, summed over all the windows that are added."""
 
-    def __init__(self, hmm: HMM, impl: str = "auto") -> None:
-        """impl: as in `kernels`, for dense models that fit those of `counts_triton`."""
+    def __init__(self, model: Model, impl: str = "auto") -> None:
+        """impl: as in `ops`, for dense models that the kernels of `ops.dense_chain` can do."""
         with torch.no_grad():
-            moves = hmm.transitions.log_probs(EVERY)
-        self.tables = Sums(*(t.detach().requires_grad_() for t in (hmm.start, moves, hmm.emission)))
-        self.hmm = dataclasses.replace(
-            hmm,
+            moves = model.transitions.log_probs()
+        self.tables = Sums(
+            *(t.detach().requires_grad_() for t in (model.start, moves, model.emission))
+        )
+        self.model = dataclasses.replace(
+            model,
             start=self.tables.start,
-            transitions=_LogProbs(self.tables.transition),
+            transitions=Table(self.tables.transition, normalised=True),
             emissions=EmissionTable(self.tables.emission),
         )
-        self.kernels = counts_triton.fits(hmm, impl)
+        self.with_kernels = use_triton(model.start, impl) and dense.kernel_fits(model)
         self.sums = Sums(*map(torch.zeros_like, self.tables))
 
     def add(self, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
         """log p(window | what came before) (B,), and the state after it."""
-        found = None
-        if self.kernels:
-            found = counts_triton.count(self.hmm, self.tables, window, carry)
+        found = self._count_with_kernels(window, carry) if self.with_kernels else None
         log_prob, carry, counts = found or self._count(window, carry)
         self._add(counts)
         return log_prob, carry
@@ -83,7 +79,7 @@ class Counting:
     def add_known(self, window: Sequences, states: Tensor, before: Tensor) -> Tensor:
         """The terms (B, T) of log p(window, states), as `log_joint` has them: states are known."""
         with torch.enable_grad():
-            terms = log_joint(self.hmm, window, states, before)
+            terms = log_joint(self.model, window, states, before)
         self._add(torch.autograd.grad(terms.sum(), self.tables, allow_unused=True))
         return terms.detach()
 
@@ -94,8 +90,30 @@ class Counting:
 
     def _count(
         self, window: Sequences, carry: Carry
-    ) -> tuple[Tensor, Carry, tuple[Tensor | None, ...]]:
+    ) -> tuple[Tensor, Carry, Sequence[Tensor | None]]:
         with torch.enable_grad():
-            log_prob, carry = self.hmm.advance(window, carry)
+            log_prob, carry = advance(self.model, window, carry)
         counts = torch.autograd.grad(log_prob.sum(), self.tables, allow_unused=True)
         return log_prob.detach(), carry, counts
+
+    def _count_with_kernels(
+        self, window: Sequences, carry: Carry
+    ) -> tuple[Tensor, Carry, Sequence[Tensor | None]] | None:
+        """None where mass may have been lost, unless a graph is captured, which cannot ask."""
+        if window.ids.numel() == 0:
+            return None
+        start, transition, emission = self.tables
+        with torch.enable_grad():
+            log_prob, log_alpha, relative = dense_chain(
+                dense.windows_of(window, carry),
+                start,
+                (TableTransitions(normalised=True), (transition,)),
+                (TableEmissions(), (emission,)),
+            )
+        counts = torch.autograd.grad(log_prob.sum(), self.tables)
+        after = carry.then(self.model, window, log_alpha)
+        if not being_captured(log_prob):
+            least, *totals = torch.stack([relative.min(), *(n.sum() for n in counts)]).tolist()
+            if least < SMALLEST_PROB or not all(map(math.isfinite, totals)):
+                return None
+        return log_prob.detach(), after, counts

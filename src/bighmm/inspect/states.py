@@ -16,8 +16,9 @@ from torch import Tensor
 from bighmm.data.batches import padded_rows
 from bighmm.data.corpus import sentence_bounds
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import CHUNK_ELEMENTS, batches_by_length
-from bighmm.infer.numerics import finite_or_zero
+from bighmm.infer.sequences import batches_by_length
+from bighmm.ops import memory
+from bighmm.ops.log_matmul import finite_or_zero
 
 
 class Likeliest(NamedTuple):
@@ -31,7 +32,7 @@ def likely_words(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
     states = _checked(hmm, states, k)
     rows = (
         hmm.support.emission_rows(hmm.emission, part)
-        for part in states.split(max(1, CHUNK_ELEMENTS // hmm.vocabulary_size))
+        for part in states.split(memory.at_once(hmm.vocabulary_size, states.device))
     )
     return _highest(rows, min(k, hmm.vocabulary_size))
 
@@ -44,7 +45,7 @@ def next_states(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
     states = _checked(hmm, states, k)
     rows = (
         hmm.transitions.log_probs(part)
-        for part in states.split(max(1, CHUNK_ELEMENTS // hmm.num_states))
+        for part in states.split(memory.at_once(hmm.num_states, states.device))
     )
     return _highest(rows, min(k, hmm.num_states))
 
@@ -70,10 +71,9 @@ def previous_states(
     ids = torch.zeros_like(best, dtype=torch.long)
     total = hmm.start.new_full((len(states),), -torch.inf)
     every = torch.arange(hmm.num_states, device=hmm.start.device)
-    for part in every.split(max(1, CHUNK_ELEMENTS // len(states))):
-        rows = slice(int(part[0]), int(part[-1]) + 1)
-        offset = log_shares[rows] - hmm.transitions.norm[rows]
-        joint = hmm.transitions.logits(rows, states) + offset.unsqueeze(1)
+    for rows in memory.pieces(hmm.num_states, len(states), states.device):
+        part = every[rows]
+        joint = hmm.transitions.log_probs(rows, states) + log_shares[rows].unsqueeze(1)
         total = torch.logaddexp(total, joint.logsumexp(0))
         best, place = torch.cat([best, joint]).topk(k, dim=0)
         ids = torch.cat([ids, part.unsqueeze(1).expand_as(joint)]).gather(0, place)
@@ -108,7 +108,7 @@ def state_shares(hmm: HMM, tokens: np.ndarray, documents: np.ndarray | None = No
     lengths = torch.from_numpy(np.diff(bounds))
     alone = dataclasses.replace(hmm, reset=True)
     expected = torch.zeros(hmm.num_states, dtype=torch.float64, device=hmm.start.device)
-    for rows in batches_by_length(lengths, hmm.support.alive):
+    for rows in batches_by_length(lengths, hmm.support.states_per_token):
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows.numpy()))
         found = alone.posterior(ids, lengths[rows])
         states = found.states.clamp(min=0).view(-1)  # where there is none the marginal is 0

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import padded, read, trusted
+from bighmm.infer.sequences import padded, unchecked, validate
 from bighmm.lm.hmmlm import HMMLM
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # what tasks call the longest answer
@@ -134,7 +134,7 @@ def continuations(
 ) -> list[tuple[float, bool]]:
     """log p(rest | context) of each row, and whether every token of it is the likeliest one."""
     carry = hmm.carry_after(*padded(contexts))
-    after = read(hmm, *padded(rests))
+    after = validate(hmm, *padded(rests))
     total = torch.zeros(len(rests), dtype=torch.float64, device=hmm.start.device)
     greedy = torch.ones(len(rests), dtype=torch.bool, device=hmm.start.device)
     for t in range(after.ids.shape[1]):
@@ -143,7 +143,7 @@ def continuations(
         gained = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         total += torch.where(inside, gained.double(), 0.0)
         greedy &= ~inside | (log_probs.argmax(1) == tokens)
-        _, carry = hmm.advance(trusted(hmm, tokens.unsqueeze(1), inside.long()), carry)
+        _, carry = hmm.advance(unchecked(hmm, tokens.unsqueeze(1), inside.long()), carry)
     return list(zip(total.tolist(), greedy.tolist(), strict=True))
 
 

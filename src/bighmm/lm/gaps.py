@@ -17,18 +17,16 @@ import itertools
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bighmm.data.tokenizers import Tokenizer
-from bighmm.infer.infill import FillProbs
-from bighmm.infer.inputs import padded
-from bighmm.infer.sites import GAP
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
+from bighmm.hmm import HMM
+from bighmm.infer.fill import FillProbs
+from bighmm.infer.positions import GAP
+from bighmm.infer.sequences import padded
 
 MARK = re.compile(r"(?<!\w)_{3,}(?:(\d+)(?:-(\d+))?)?(?!\w)")
 LONGEST = 100  # words in a gap

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.base.caching import outliving
+from bighmm.base.caching import outside_inference_mode
 from bighmm.base.files import (
     check_hashes,
     hashes,
@@ -34,18 +34,19 @@ from bighmm.base.files import (
 )
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.hmm import HMM
-from bighmm.infer.infill import FillProbs
+from bighmm.infer.fill import FillProbs
 from bighmm.lm import gaps
 from bighmm.lm.evaluation import Convention, Evaluation, evaluate, stream_of
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.model import params
-from bighmm.model.support import Blocked, Dense, Free, Support
+from bighmm.model.support import Support, restore_support
 
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
 
 FORMAT = 1
 CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"
+SUPPORT = "support."  # what the names of the support's tensors begin with
 VOCABULARIES = ("vocab.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 
 
@@ -81,14 +82,15 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return self.tokenizer.decode([int(i) for i in ids])
 
     def hmm(self) -> HMM:
-        """The distributional parameters, computed once and cached (see `forget`)."""
+        """The distributional parameters, computed once and cached (see `clear_cache`)."""
         if self._hmm is None:
-            with outliving(), torch.no_grad():
+            with outside_inference_mode(), torch.no_grad():
                 made = self.params()
                 # They may be made of the parameters themselves, which ask for a gradient.
                 transitions, emissions = made.transitions.detach(), made.emissions.detach()
-                _ = transitions.norm
-                self._hmm = dataclasses.replace(made, transitions=transitions, emissions=emissions)
+                transitions.precompute()
+                made = dataclasses.replace(made, transitions=transitions, emissions=emissions)
+                self._hmm = HMM.of(made)
         return self._hmm
 
     def predictor(self) -> HMM:
@@ -196,7 +198,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         """How many numbers the model is made of."""
         return sum(p.numel() for p in self.params.parameters())
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop the cached HMM because the parameters have changed."""
         self._hmm = None
 
@@ -215,8 +217,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         self.params.to(device)
         if operands == "auto":
             operands = "bfloat16" if self.device.type == "cuda" else "float32"
-        self.params.operands = operands
-        self.forget()
+        self.params.matmul_dtype = operands
+        self.clear_cache()
         return self
 
     def perplexity(
@@ -264,8 +266,9 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return super().save_pretrained(save_directory, **options)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        support = self.params.support
-        described, tensors = _describe_support(support)
+        described, of_support = self.params.support.describe()
+        block_of = of_support.pop("block_of", None)  # in a file of its own, for people to read
+        tensors = {SUPPORT + name: tensor for name, tensor in of_support.items()}
         config = {
             "format": FORMAT,
             "kind": self.kind,
@@ -275,15 +278,15 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         }
         # So that a folder that is left half written is known as a model's, and may be overwritten.
         write_json(save_directory / CONFIG, config)
-        tensors |= {name: t.detach().cpu() for name, t in self.params.state_dict().items()}
-        write_tensors(save_directory / WEIGHTS, tensors)
+        tensors |= self.params.state_dict()
+        weights = {name: t.detach().cpu() for name, t in tensors.items()}
+        write_tensors(save_directory / WEIGHTS, weights)
         for name in (*VOCABULARIES, BLOCKS):
             (save_directory / name).unlink(missing_ok=True)  # another model may have been here
         self.tokenizer.save(save_directory)
         names = {WEIGHTS, *VOCABULARIES}
-        if isinstance(support, Blocked):
-            blocks = support.partition.block_of.tolist()
-            write_json(save_directory / BLOCKS, {"block_of": blocks})
+        if block_of is not None:
+            write_json(save_directory / BLOCKS, {"block_of": block_of.tolist()})
             names.add(BLOCKS)
         files = {n: h for n, h in hashes(save_directory).items() if n in names}
         write_json(save_directory / CONFIG, config | {"files": files})
@@ -353,20 +356,12 @@ def _holds_model(folder: Path) -> bool:
     return isinstance(config, dict) and {"format", "options", "vocabulary"} <= set(config)
 
 
-def _describe_support(support: Support) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What config.json says of the support, and the tensor it may need."""
-    if isinstance(support, Free):
-        return {"kind": "free", "states": support.num_states}, {"support.states": support.table}
-    kind = "blocked" if isinstance(support, Blocked) else "dense"
-    return {"kind": kind, "states": support.num_states}, {}
-
-
 def _restore_support(
     described: dict[str, Any], tensors: dict[str, Tensor], folder: Path, vocabulary_size: int
 ) -> Support:
-    states = described["states"]
-    if described["kind"] == "free":
-        return Free(tensors.pop("support.states"), states)
-    if described["kind"] == "blocked":
-        return Blocked.of(torch.tensor(read_json(folder / BLOCKS)["block_of"]), states)
-    return Dense(states, vocabulary_size)
+    """The support that config.json describes; its tensors are taken out of `tensors`."""
+    own = [name for name in tensors if name.startswith(SUPPORT)]
+    found = {name.removeprefix(SUPPORT): tensors.pop(name) for name in own}
+    if (folder / BLOCKS).is_file():
+        found["block_of"] = torch.tensor(read_json(folder / BLOCKS)["block_of"])
+    return restore_support(described, found, vocabulary_size)

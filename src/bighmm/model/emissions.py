@@ -1,4 +1,4 @@
-"""Emission distributions log p(x | z): as a table, or as inner products that are made when asked.
+"""Emission distributions log p(x | z): a table, or inner products that are computed when asked.
 
 A table has a column for each of the K states of a token, in the support's order. The factored form
 is for models where every state can emit every token: the table would be V × Z, and training needs
@@ -8,65 +8,84 @@ only the rows of the tokens at hand and the states' normalisers, which are strea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
-from bighmm.base.caching import kept
-from bighmm.ops import Impl
+from bighmm.base.caching import cached
+from bighmm.ops import memory
+from bighmm.ops.dense_chain.passes import EmissionPass, FactoredEmissions, TableEmissions
+from bighmm.ops.impl import Impl
 from bighmm.ops.row_norm import row_norm
+
+__all__ = ["EmissionTable", "Emissions", "FactoredEmission"]
 
 
 class Emissions(Protocol):
-    @property
-    def operands(self) -> tuple[Tensor, ...]:
-        """The tensors that the probabilities are made of."""
-        ...
+    """What inference asks of emissions. A class that inherits from this gets the defaults below."""
 
-    @property
-    def table(self) -> Tensor:
-        """log p(x | z) (V, K)."""
+    if TYPE_CHECKING:  # attributes, which may be fields of a dataclass
+
+        @property
+        def operands(self) -> tuple[Tensor, ...]:
+            """The tensors that the probabilities are made of."""
+            ...
+
+        @property
+        def table(self) -> Tensor:
+            """log p(x | z) (V, K)."""
+            ...
+
+    def with_operands(self, *operands: Tensor) -> Emissions:
+        """The same kind of emissions, made of other tensors."""
         ...
 
     def of(self, tokens: Tensor) -> Tensor:
         """Rows (N, K) of the table for tokens (N,)."""
-        ...
+        return self.table.index_select(0, tokens)
 
     def at(self, tokens: Tensor, places: Tensor) -> Tensor:
         """log p(x | z) (N,) for tokens (N,) and the places of z among each token's states (N,)."""
-        ...
+        table = self.table
+        return table.reshape(-1).index_select(0, tokens * table.shape[1] + places)
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Emissions: ...
+    def probs(self) -> Tensor:
+        """p(x | z) (V, K), cached where that is small and no gradient is due."""
+        table = self.table
+        if table.requires_grad or table.numel() > memory.CACHED:
+            return table.exp()
+        return cached(self, "_probs", (table,), table.exp)
+
+    def dense_pass(self) -> EmissionPass | None:
+        """What `ops.dense_chain` needs of these emissions on a GPU; None if it cannot be used."""
+        return None
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Emissions:
+        return self.with_operands(*(t.to(device, dtype) for t in self.operands))
 
     def detach(self) -> Emissions:
         """The same without a gradient."""
-        ...
+        return self.with_operands(*(t.detach() for t in self.operands))
 
 
 @dataclass(frozen=True, eq=False)
-class EmissionTable:
+class EmissionTable(Emissions):
     table: Tensor  # (V, K)
 
     @property
     def operands(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
-    def of(self, tokens: Tensor) -> Tensor:
-        return self.table.index_select(0, tokens)
+    def with_operands(self, *operands: Tensor) -> EmissionTable:
+        return EmissionTable(*operands)
 
-    def at(self, tokens: Tensor, places: Tensor) -> Tensor:
-        return self.table.reshape(-1).index_select(0, tokens * self.table.shape[1] + places)
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> EmissionTable:
-        return EmissionTable(self.table.to(device, dtype))
-
-    def detach(self) -> EmissionTable:
-        return EmissionTable(self.table.detach())
+    def dense_pass(self) -> EmissionPass:
+        return TableEmissions()
 
 
 @dataclass(frozen=True, eq=False)
-class FactoredEmission:
+class FactoredEmission(Emissions):
     """Logits emit_z · words_x + bias_x, with the values of bfloat16 so that kernels may be used."""
 
     emit: Tensor  # (Z, H)
@@ -77,14 +96,17 @@ class FactoredEmission:
     def operands(self) -> tuple[Tensor, ...]:
         return (self.emit, self.words, self.bias)
 
+    def with_operands(self, *operands: Tensor) -> FactoredEmission:
+        return FactoredEmission(*operands)
+
     @property
     def norm(self) -> Tensor:
-        """log Σ_x exp(logit) (Z,), computed once."""
-        return kept(self, "_norm", self.operands, self._compute_norm)
+        """log Σ_x exp(logit) (Z,), cached."""
+        return cached(self, "_norm", self.operands, self._compute_norm)
 
     @property
     def table(self) -> Tensor:
-        return kept(self, "_table", self.operands, self._compute_table)
+        return cached(self, "_table", self.operands, self._compute_table)
 
     def of(self, tokens: Tensor) -> Tensor:
         words, bias = self.words.index_select(0, tokens), self.bias.index_select(0, tokens)
@@ -95,11 +117,8 @@ class FactoredEmission:
         bias = self.bias.index_select(0, tokens)
         return (words * emit).sum(1) + bias - self.norm.index_select(0, places)
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> FactoredEmission:
-        return FactoredEmission(*(t.to(device, dtype) for t in self.operands))
-
-    def detach(self) -> FactoredEmission:
-        return FactoredEmission(*(t.detach() for t in self.operands))
+    def dense_pass(self) -> EmissionPass:
+        return FactoredEmissions()
 
     def _compute_norm(self) -> Tensor:
         impl: Impl = "auto" if self.emit.dtype == torch.float32 else "torch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import torch
 
 from bighmm.hmm import HMM
 from bighmm.sequences import saving
-from bighmm.sequences.fitting import adamw, baum_welch, check_settings, first_hmm
+from bighmm.sequences.fitting import check_settings, fit
 from bighmm.sequences.rows import Rows, read_rows
 
 RandomState = Any  # None, a whole number, or one of NumPy's two kinds of generators
@@ -25,8 +26,8 @@ class SequenceHMM:
         outside is refused with one sentence. One that is inside, but that fitting did not see, has
         a probability near zero, or what `smoothing` gives it.
     support: which states may emit a symbol. "dense": all; "blocked": those of its block, out of
-        `n_blocks` that Brown clustering finds; "free": `n_alive` of them, at random.
-    parameters: "scalar" for tables, or a parameterisation such as "neural", with its `options` as
+        `n_blocks` that Brown clustering finds; "per-symbol": `n_states_per_symbol` random ones.
+    parameterisation: "scalar" for tables, or another one such as "neural", with its `options` as
         a dictionary ({"width": 64}).
     optimizer: "baum-welch" for tables, on all sequences at every iteration; "adamw" for any
         parameters, an iteration being one pass in batches of `batch_size` sequences at rate `lr`.
@@ -53,10 +54,10 @@ class SequenceHMM:
         n_states: int,
         n_symbols: int | None = None,
         *,
-        support: Literal["dense", "blocked", "free"] = "dense",
+        support: Literal["dense", "blocked", "per-symbol"] = "dense",
         n_blocks: int = 8,
-        n_alive: int = 8,
-        parameters: str = "scalar",
+        n_states_per_symbol: int = 8,
+        parameterisation: str = "scalar",
         options: dict[str, Any] | None = None,
         optimizer: Literal["baum-welch", "adamw"] = "baum-welch",
         iterations: int = 100,
@@ -67,14 +68,17 @@ class SequenceHMM:
         n_init: int = 1,
         initial: HMM | None = None,
         random_state: RandomState = None,
+        **renamed: Any,
     ) -> None:
-        # Only kept here, as scikit-learn's clone asks for; `fit` checks them.
+        # Only stored here, as scikit-learn's clone asks for; `fit` checks them.
         self.n_states, self.n_symbols = n_states, n_symbols
-        self.support, self.n_blocks, self.n_alive = support, n_blocks, n_alive
-        self.parameters, self.options = parameters, options
+        self.support, self.n_blocks = support, n_blocks
+        self.n_states_per_symbol, self.parameterisation = n_states_per_symbol, parameterisation
+        self.options = options
         self.optimizer, self.iterations, self.tolerance = optimizer, iterations, tolerance
         self.smoothing, self.lr, self.batch_size = smoothing, lr, batch_size
         self.n_init, self.initial, self.random_state = n_init, initial, random_state
+        self._use_old_names(renamed)
 
     def fit(self, X: Any, lengths: Any = None) -> SequenceHMM:
         """Fit to sequences, from the beginning. Raises ValueError for what cannot be fitted."""
@@ -87,7 +91,7 @@ class SequenceHMM:
             known = max(int(row.max()) for row in rows.rows if len(row)) + 1
         rows.check_known(known)
         seed = seed_of(self.random_state)
-        found = [self._fit_once(rows, known, seed + i) for i in range(self.n_init)]
+        found = [fit(self, rows, known, seed + i) for i in range(self.n_init)]
         self.hmm_, self.history_ = max(found, key=lambda one: one[1][-1])
         self.n_symbols_ = known
         return self
@@ -154,18 +158,24 @@ class SequenceHMM:
 
         One that `save` wrote before is replaced; ValueError if the folder holds anything else.
         """
-        self._fitted()
-        saving.save(self, Path(folder))
+        hmm = self._fitted()
+        settings = self.get_params()
+        saving.save(saving.Saved(settings, hmm, self.n_symbols_, self.history_), Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path) -> SequenceHMM:
         """A model that `save` wrote; ValueError with one sentence if it is not whole."""
-        return saving.load(cls, Path(folder))
+        found = saving.load(Path(folder))
+        try:
+            model = cls(**found.settings)
+        except TypeError as error:
+            raise ValueError(f"{folder} is damaged: {error}") from None
+        model.hmm_, model.n_symbols_, model.history_ = found.hmm, found.n_symbols, found.history
+        return model
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor, by name."""
-        names = list(inspect.signature(SequenceHMM).parameters)
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _defaults()}
 
     def set_params(self, **params: Any) -> SequenceHMM:
         known = self.get_params()
@@ -178,8 +188,8 @@ class SequenceHMM:
         return self
 
     def __repr__(self) -> str:
-        signature = inspect.signature(SequenceHMM).parameters
-        given = {k: v for k, v in self.get_params().items() if v is not signature[k].default}
+        defaults = _defaults()
+        given = {k: v for k, v in self.get_params().items() if v is not defaults[k]}
         return f"SequenceHMM({', '.join(f'{k}={v!r}' for k, v in given.items())})"
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -195,12 +205,17 @@ class SequenceHMM:
             input_tags=InputTags(two_d_array=False),
         )
 
-    def _fit_once(self, rows: Rows, symbols: int, seed: int) -> tuple[HMM, list[float]]:
-        if self.optimizer == "baum-welch":
-            return baum_welch(self, first_hmm(self, rows, symbols, seed), rows)
-        if self.optimizer == "adamw":
-            return adamw(self, rows, symbols, seed)
-        raise ValueError(f"there is no optimizer {self.optimizer!r}; use 'baum-welch' or 'adamw'")
+    def _use_old_names(self, renamed: dict[str, Any]) -> None:
+        """Settings under the names of the first version."""
+        for name, value in renamed.items():
+            if name not in saving.RENAMED:
+                raise TypeError(f"SequenceHMM has no parameter {name!r}")
+            now = saving.RENAMED[name]
+            warnings.warn(f"{name} is now called {now}", DeprecationWarning, stacklevel=3)
+            setattr(self, now, value)
+        if str(self.support) == "free":
+            warnings.warn("'free' is now called 'per-symbol'", DeprecationWarning, stacklevel=3)
+            self.support = "per-symbol"
 
     def _fitted(self) -> HMM:
         if not hasattr(self, "hmm_"):
@@ -212,6 +227,12 @@ class SequenceHMM:
         rows = read_rows(X, lengths)
         rows.check_known(self.n_symbols_)
         return rows
+
+
+def _defaults() -> dict[str, Any]:
+    """The parameters of the constructor with their defaults."""
+    parameters = inspect.signature(SequenceHMM).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
 
 
 def seed_of(random_state: RandomState) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.infer.inputs import batches_by_length
+from bighmm.infer.sequences import batches_by_length
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.data.corpus import Corpus
-from bighmm.distill.labels import open_labels
+from bighmm.data.labels import open_labels
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.networks import load_pretrained
-from bighmm.model.networks.state_networks import StateTransformer
-from bighmm.model.params.embeddings import SharedEmbedding, SplitEmbedding
-from bighmm.model.params.neural import Neural, NeuralOptions
 from bighmm.train.recipe import InitialSettings, Recipe
 
 
@@ -24,7 +21,7 @@ def options_for(recipe: Recipe) -> Any:
     options, path = recipe.options, recipe.initial.pretrained
     if path is None:
         return options
-    if not isinstance(options, NeuralOptions) or options.network != "transformer":
+    if getattr(options, "network", None) != "transformer":
         raise ValueError(
             f"the pretrained model {path} is for a transformer over the states; use "
             "--parameterisation monolithic-transformer"
@@ -46,7 +43,7 @@ def initialise(lm: HMMLM, initial: InitialSettings, corpus: Corpus) -> None:
             _fill_transformers(lm, initial.pretrained)
         if initial.centroids and initial.labels is not None:
             labels = open_labels(initial.labels, corpus)
-            labels.check_support(lm.params.support)
+            labels.check_states(lm.params.support.label_key())
             _fill_states(lm, labels.centroids()["centroids"], initial.labels)
         if initial.head is not None:
             _fill_words(lm, initial.head)
@@ -64,27 +61,23 @@ def embeddings_to_freeze(lm: HMMLM) -> list[nn.Parameter]:
 
 def _fill_transformers(lm: HMMLM, path: str) -> None:
     weights = load_pretrained(path).backbone.state_dict()
-    for module in lm.params.modules():
-        if isinstance(module, StateTransformer):
-            module.backbone.load_state_dict(weights)
+    for backbone in lm.params.backbones():
+        backbone.load_state_dict(weights)
 
 
 def _fill_states(lm: HMMLM, centroids: Tensor, source: str) -> None:
-    state = getattr(lm.params, "state", None)
-    if isinstance(state, SharedEmbedding):
-        tables = [state.table]
-    elif isinstance(state, SplitEmbedding):
-        tables = list(state.tables.values())
-    else:
+    tables = lm.params.state_embeddings()
+    if not tables:
         raise ValueError(f"centroids of {source} need states with embeddings of their own")
     for table in tables:
         _put(centroids, table, f"the centroids of {source}", "states")
 
 
 def _fill_words(lm: HMMLM, path: str) -> None:
-    if not isinstance(lm.params, Neural) or lm.params.options.emission != "factored":
+    words = lm.params.word_embedding()
+    if words is None:
         raise ValueError(f"the head of {path} needs a model whose words have embeddings")
-    _put(load_pretrained(path).head, lm.params.words, f"the head of {path}", "words")
+    _put(load_pretrained(path).head, words, f"the head of {path}", "words")
 
 
 def _put(source: Tensor, target: Tensor, name: str, rows: str) -> None:

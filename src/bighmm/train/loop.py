@@ -19,11 +19,10 @@ from bighmm.base.files import existing_folder, replace_folder
 from bighmm.data.corpus import Corpus
 from bighmm.lm.evaluation import Evaluation
 from bighmm.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from bighmm.train.phases import make_phases
+from bighmm.train.phases import make_runner
 from bighmm.train.recipe import Recipe
 from bighmm.train.schedule import make_schedule
 from bighmm.train.setup import training_batches
-from bighmm.train.steps import Trainable
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 SHARE_OF_SAVING = 0.05  # of the time, at most, where checkpoints are so large that they take long
@@ -63,10 +62,10 @@ class Observer(Protocol):
 
 
 class Training:
-    """One run: `recipe` and `corpus` train `lm` in the folder `run`."""
+    """One run: `recipe` and `corpus` train `lm`, an HMM or a network, in the folder `run`."""
 
     def __init__(
-        self, recipe: Recipe, corpus: Corpus, lm: Trainable, run: Path, observer: Observer
+        self, recipe: Recipe, corpus: Corpus, lm: Any, run: Path, observer: Observer
     ) -> None:
         settings = recipe.training
         self.settings, self.corpus, self.lm, self.run_folder = settings, corpus, lm, run
@@ -76,7 +75,7 @@ class Training:
         self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
         self.check_steps = self._steps_with_checks()
         self.schedule = make_schedule(settings, self.total_steps)
-        self.steps = make_phases(recipe, corpus, lm, self.batches, self.schedule)
+        self.runner = make_runner(recipe, corpus, lm, self.batches, self.schedule)
         self.log = Log(run / "log.jsonl")
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         self.best = math.inf
@@ -108,7 +107,7 @@ class Training:
         return self.best
 
     def save(self) -> None:
-        save_checkpoint(self.run_folder, Checkpoint(self.steps.tensors(), self._state()))
+        save_checkpoint(self.run_folder, Checkpoint(self.runner.tensors(), self._state()))
 
     def save_model(self) -> None:
         """The model as RUN/model, whole or not at all."""
@@ -128,22 +127,22 @@ class Training:
     def _steps_together(self) -> StepReport:
         """As many steps as are best done at once, up to the next check; the last one's report."""
         next_check = min(step for step in self.check_steps if step > self.step)
-        count = min(self.steps.at_once, next_check - self.step)
+        count = min(self.runner.at_once, next_check - self.step)
         began = time.monotonic()
-        finished = self.steps.run(self.step, count)
+        finished = self.runner.run(self.step, count)
         each = (time.monotonic() - began) / max(1, len(finished))
-        for done in finished:
-            self._require_finite(self.step + 1, "loss", done.loss)
-            self._require_finite(self.step + 1, "gradient's norm", done.norm)
+        for result in finished:
+            self._require_finite(self.step + 1, "loss", result.loss)
+            self._require_finite(self.step + 1, "gradient's norm", result.norm)
             self.step += 1
-            self.tokens += done.tokens
+            self.tokens += result.tokens
             self.seconds += each
             report = StepReport(
                 step=self.step,
                 total_steps=self.total_steps,
                 epoch=self.step / self.steps_per_epoch,
-                loss=done.loss,
-                lr=done.lr,
+                loss=result.loss,
+                lr=result.size,
                 tokens=self.tokens,
                 seconds=self.seconds,
             )
@@ -191,7 +190,7 @@ class Training:
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        self.steps.restore(checkpoint.tensors)
+        self.runner.restore(checkpoint.tensors)
         state = checkpoint.state
         self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
         self.best = math.inf if state["best"] is None else state["best"]

@@ -4,36 +4,66 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bighmm.data.batches import Batches
+from bighmm.data.batches import Batches, Labelled
 from bighmm.data.corpus import Corpus
-from bighmm.distill.labels import open_labels
-from bighmm.lm.hmmlm import HMMLM
+from bighmm.data.labels import open_labels
+from bighmm.infer.filter import can_be_captured
+from bighmm.train.expectation_maximisation import ExpectationMaximisation
 from bighmm.train.initial import embeddings_to_freeze
-from bighmm.train.objective import LabelledObjective, Trainable
+from bighmm.train.losses import CrossEntropy, LabelledLikelihood, Likelihood, Loss
 from bighmm.train.recipe import Recipe
+from bighmm.train.runner import EagerRunner, Runner, StepResult
 from bighmm.train.schedule import Schedule
 from bighmm.train.setup import training_batches
-from bighmm.train.steps import Done, Steps, make_optimizer, make_steps
+from bighmm.train.update import Descent, Update, make_optimizer
 
 PHASE = "phase"  # the checkpoint's tensor that says which one it is of
 
 
+def make_runner(
+    recipe: Recipe, corpus: Corpus, lm: Any, batches: Batches, schedule: Schedule
+) -> Runner:
+    """The steps of a recipe: in phases where it has labels or frozen embeddings.
+
+    lm: the model that is trained, an HMM or a neural baseline.
+    """
+    settings, initial = recipe.training, recipe.initial
+    per_step = len(corpus.split("train")) if settings.full_batch else batches.tokens_per_step
+    labelled = math.ceil(initial.labelled_tokens / per_step) if initial.labels else 0
+    frozen = math.ceil(initial.frozen_tokens / per_step)
+    if recipe.model.family != "hmm" or not (labelled or frozen):
+        return _runner(recipe, lm, batches, schedule)
+    optimizer = make_optimizer(lm.params, settings) if settings.optimizer == "adamw" else None
+    phases, begin = [], 0.0
+    for end in sorted({float(labelled), float(frozen), math.inf} - {0.0}):
+        read = batches
+        if begin < labelled and initial.labels:
+            labels = open_labels(initial.labels, corpus)
+            labels.check_states(lm.params.support.label_key())
+            read = training_batches(corpus, settings, labels.states)
+        runner = _runner(recipe, lm, read, schedule, optimizer)
+        phases.append(Phase(end, runner, frozen=begin < frozen))
+        begin = end
+    return PhasedRunner(phases, embeddings_to_freeze(lm) if frozen else [])
+
+
 @dataclass(frozen=True)
 class Phase:
-    until: float  # the step that is no longer in it
-    steps: Steps
+    until: float  # the first step after it
+    runner: Runner
     frozen: bool  # embeddings stay as they are
 
 
-class Phases:
-    """Steps of one phase after the other.
+class PhasedRunner:
+    """One runner after the other.
 
-    All train the same model with the same optimiser, so only what is carried differs, and that is
-    forgotten between two.
+    All train the same parameters with the same optimiser, so only the carried state differs, and
+    that is forgotten between two.
     """
 
     def __init__(self, phases: list[Phase], embeddings: list[nn.Parameter]) -> None:
@@ -42,54 +72,80 @@ class Phases:
 
     @property
     def at_once(self) -> int:
-        return self.phases[self.number].steps.at_once
+        return self.phases[self.number].runner.at_once
 
-    def run(self, step: int, count: int) -> list[Done]:
+    def run(self, step: int, count: int) -> list[StepResult]:
         number = next(i for i, phase in enumerate(self.phases) if step < phase.until)
         if number != self.number:
-            self.phases[self.number].steps.release()
+            self.phases[self.number].runner.release()
             self.number = number
         phase = self.phases[number]
         for parameter in self.embeddings:
             parameter.requires_grad_(not phase.frozen)
-        return phase.steps.run(step, int(min(phase.until - step, count)))
+        return phase.runner.run(step, int(min(phase.until - step, count)))
 
     def tensors(self) -> dict[str, Tensor]:
-        return {**self.phases[self.number].steps.tensors(), PHASE: torch.tensor(self.number)}
+        return {**self.phases[self.number].runner.tensors(), PHASE: torch.tensor(self.number)}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.number = int(tensors[PHASE])
         others = {name: tensor for name, tensor in tensors.items() if name != PHASE}
-        self.phases[self.number].steps.restore(others)
+        self.phases[self.number].runner.restore(others)
 
     def release(self) -> None:
         for phase in self.phases:
-            phase.steps.release()
+            phase.runner.release()
 
 
-def make_phases(
-    recipe: Recipe, corpus: Corpus, lm: Trainable, batches: Batches, schedule: Schedule
-) -> Steps:
-    """The steps of a recipe: in phases where it has labels or frozen embeddings."""
-    settings, initial = recipe.training, recipe.initial
-    per_step = len(corpus.split("train")) if settings.full_batch else batches.tokens_per_step
-    labelled = math.ceil(initial.labelled_tokens / per_step) if initial.labels else 0
-    frozen = math.ceil(initial.frozen_tokens / per_step)
-    if not isinstance(lm, HMMLM) or not (labelled or frozen):
-        return make_steps(lm, batches, settings, schedule)
-    optimizer = make_optimizer(lm, settings) if settings.optimizer == "adamw" else None
-    phases, begin = [], 0.0
-    for end in sorted({float(labelled), float(frozen), math.inf} - {0.0}):
-        read, objective = batches, None
-        if begin < labelled and initial.labels:
-            read, objective = _labelled(recipe, corpus, lm, initial.labels), LabelledObjective(lm)
-        steps = make_steps(lm, read, settings, schedule, objective, optimizer)
-        phases.append(Phase(end, steps, frozen=begin < frozen))
-        begin = end
-    return Phases(phases, embeddings_to_freeze(lm) if frozen else [])
+def _runner(
+    recipe: Recipe,
+    lm: Any,
+    batches: Batches,
+    schedule: Schedule,
+    optimizer: torch.optim.AdamW | None = None,
+) -> Runner:
+    """Captured steps on a GPU where that is possible and wanted, else eager ones."""
+    settings, labelled = recipe.training, isinstance(batches, Labelled)
+    update = _update(recipe, lm, labelled, schedule, optimizer)
+    capture = settings.capture and lm.device.type == "cuda" and batches.shape is not None
+    if capture and not settings.full_batch and _capturable(recipe, lm):
+        from bighmm.train.captured import CapturedRunner
+
+        return CapturedRunner(update, batches, settings.seed, changed=lm.clear_cache)
+    return EagerRunner(
+        update,
+        batches,
+        settings.seed,
+        full_batch=settings.full_batch,
+        changed=lm.clear_cache,
+    )
 
 
-def _labelled(recipe: Recipe, corpus: Corpus, lm: HMMLM, folder: str) -> Batches:
-    labels = open_labels(folder, corpus)
-    labels.check_support(lm.params.support)
-    return training_batches(corpus, recipe.training, labels.states)
+def _update(
+    recipe: Recipe,
+    lm: Any,
+    labelled: bool,
+    schedule: Schedule,
+    optimizer: torch.optim.AdamW | None,
+) -> Update:
+    settings = recipe.training
+    if settings.optimizer == "baum-welch":
+        return ExpectationMaximisation(lm.params, settings, schedule, labelled)
+    loss: Loss
+    if recipe.model.family != "hmm":
+        loss = CrossEntropy(lm.params, lm.end)
+    elif labelled:
+        loss = LabelledLikelihood(lm.params)
+    else:
+        loss = Likelihood(lm.params, settings.state_dropout)
+    return Descent(lm.params, loss, settings, schedule, optimizer)
+
+
+def _capturable(recipe: Recipe, lm: Any) -> bool:
+    """Whether no step asks the host for a number, and all have the same shapes."""
+    if recipe.model.family != "hmm":
+        return True
+    with torch.no_grad():
+        model = lm.params()
+    em = recipe.training.optimizer == "baum-welch"
+    return can_be_captured(model) and (not em or model.support.is_dense)

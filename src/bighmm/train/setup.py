@@ -15,7 +15,7 @@ from bighmm.data.corpus import Corpus, prepare
 from bighmm.lm import baselines
 from bighmm.lm.baselines.neural import NeuralLM
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.model.support import Blocked, Dense, Free, Support
+from bighmm.model.support import Blocked, Dense, PerToken, Support
 from bighmm.train.initial import initialise, options_for
 from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
 
@@ -75,7 +75,7 @@ def make_support(
     if model.support == "dense":
         return Dense(model.states, size)
     if model.support == "per-token":
-        return Free.random(size, model.states, model.states_per_token, seed)
+        return PerToken.random(size, model.states, model.states_per_token, seed)
     if model.paths is not None:
         words = [corpus.tokenizer.token(i) for i in range(size)]
         classes = brown.read_paths(Path(model.paths), words).classes

@@ -76,7 +76,7 @@ def test_parts_of_a_stream_side_by_side_make_no_difference(lm, monkeypatch, leng
     tokens = torch.randint(0, size, (length,), generator=generator)
     whole = lm.predictor().log_prob(tokens[None]).sum()
     monkeypatch.setattr("bighmm.lm.baselines.neural.WINDOW", 7)
-    monkeypatch.setattr("bighmm.lm.baselines.neural.LOGITS_AT_ONCE", 7 * size * rows)
+    monkeypatch.setattr("bighmm.ops.memory.LOGITS", 7 * size * rows)
     torch.testing.assert_close(lm.predictor().log_prob_of_stream(tokens), whole)
 
 

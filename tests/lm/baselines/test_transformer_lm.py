@@ -12,7 +12,7 @@ from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.lm.evaluation import deviation_from_one
 from bighmm.lm.opening import open_model
 from bighmm.model.networks import load_own, load_pretrained
-from bighmm.train.objective import NeuralObjective, Window
+from bighmm.train.losses import CrossEntropy, Window
 from watching import losses
 
 
@@ -44,18 +44,18 @@ def test_parts_of_a_stream_side_by_side_make_no_difference(lm, monkeypatch, leng
     (tokens,) = some_tokens(lm, 1, length)
     whole = lm.predictor().log_prob(tokens[None]).sum()
     monkeypatch.setattr("bighmm.lm.baselines.neural.WINDOW", 3)
-    monkeypatch.setattr("bighmm.lm.baselines.neural.LOGITS_AT_ONCE", 3 * lm.tokenizer.size * rows)
+    monkeypatch.setattr("bighmm.ops.memory.LOGITS", 3 * lm.tokenizer.size * rows)
     found = lm.predictor().log_prob_of_stream(tokens)
     torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-4)
 
 
 def test_windows_make_no_difference_in_training(lm):
-    objective, key = NeuralObjective(lm), torch.tensor(0)
+    entropy, key = CrossEntropy(lm.params, lm.end), torch.tensor(0)
     tokens = some_tokens(lm, 2, 12)
-    whole, _ = objective.loss(Window(tokens, torch.tensor([12, 12])), objective.begin(2), key)
-    carried, parts = objective.begin(2), []
+    whole, _ = entropy(Window(tokens, torch.tensor([12, 12])), entropy.initial_state(2), key)
+    carried, parts = entropy.initial_state(2), []
     for part in tokens.split(4, dim=1):
-        loss, carried = objective.loss(Window(part, torch.tensor([4, 4])), carried, key)
+        loss, carried = entropy(Window(part, torch.tensor([4, 4])), carried, key)
         parts.append(loss)
     torch.testing.assert_close(torch.stack(parts).mean(), whole, rtol=1e-5, atol=1e-5)
 

@@ -150,7 +150,7 @@ class TestWithOutlines:
     def test_samples(self):
         tokens = [*'{}[]":,0123456789', "name", "age", '{"', '":', "true", "null", "ab"]
         tokenizer = pieces(tokens, tokenizers.decoders.ByteLevel())
-        hmm = random_hmm("blocked-factored", states=6, vocabulary=tokenizer.size, end=0)
+        hmm = random_hmm("blocked-flat", states=6, vocabulary=tokenizer.size, end=0)
         schema = {
             "type": "object",
             "properties": {"name": {"enum": ["ab", "true"]}, "age": {"type": "integer"}},

@@ -25,14 +25,14 @@ from torch.nn import functional
 from bighmm.base import randomness
 from bighmm.base.files import check_hashes, hashes, read_json, write_json, write_tensors
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
-from bighmm.infer.sampling import check_request, draw_token
+from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import find, register
 from bighmm.lm.evaluation import Convention, Evaluation, stream_of, sum_over_sentences
 from bighmm.lm.options import FeedForwardOptions, LSTMOptions
+from bighmm.ops import memory as limits
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
-LOGITS_AT_ONCE = 2**28  # of the parts of a stream
 
 State = dict[str, Tensor]  # every tensor has the rows of the batch first
 
@@ -156,8 +156,8 @@ class NeuralLM:
         self.params.to(device)
         return self
 
-    def forget(self) -> None:
-        """Nothing is kept that would have to be made again."""
+    def clear_cache(self) -> None:
+        """Nothing is cached."""
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
@@ -254,7 +254,7 @@ class NeuralPredictor:
         tokens, memory = tokens.to(self.network.words.device), self.network.memory
         if memory is None:
             return self.log_prob(tokens.unsqueeze(0)).sum()
-        fit = LOGITS_AT_ONCE // (WINDOW * len(self.network.words))
+        fit = limits.LOGITS // (WINDOW * len(self.network.words))
         part = max(WINDOW, memory, math.ceil(len(tokens) / max(1, min(fit, ROWS_AT_ONCE))))
         begins = torch.arange(0, len(tokens), part, device=tokens.device)
         after = begins.clamp(max=memory)

@@ -14,7 +14,7 @@ from torch import Tensor
 from bighmm.base.files import read_json, write_json
 from bighmm.data.corpus import Corpus
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
-from bighmm.infer.sampling import check_request, draw_token
+from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import register
 from bighmm.lm.baselines.kneser_ney import KneserNey
 from bighmm.lm.evaluation import Convention, Evaluation, stream_of

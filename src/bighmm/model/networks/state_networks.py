@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from bighmm.model.networks import Backbone, BackboneConfig
-from bighmm.ops import Impl
+from bighmm.model.networks.backbone import Backbone, BackboneConfig
+from bighmm.ops.impl import Impl
 from bighmm.ops.residual import Network, residuals
 
 

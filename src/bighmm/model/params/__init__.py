@@ -1,44 +1,92 @@
-"""Modules that make an HMM.
+"""Parameterisations: modules that compute a `Model` from trainable parameters.
 
 A parameterisation is one file in this folder. It has a dataclass of its options and a
-`Parameterisation` whose `forward(kept)` returns an `HMM` over the states `kept`, or over all of
-them, and announces itself with `@register`. Files here are found by themselves.
+`Parameterisation` whose `forward(kept)` returns the `Model` over the states `kept`, or over all of
+them, and announces itself with `@register`. Files here are found automatically; a module outside
+the package may register one too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from bighmm.base.registry import Registry
-from bighmm.hmm import HMM
+from bighmm.model.model import Model
+from bighmm.model.networks.backbone import Backbone
 from bighmm.model.support import Support
 
-Operands = Literal["float32", "bfloat16"]
+__all__ = [
+    "REGISTRY",
+    "Kind",
+    "MatmulDtype",
+    "Parameterisation",
+    "Tables",
+    "build",
+    "find",
+    "register",
+]
+
+MatmulDtype = Literal["float32", "bfloat16"]
+
+
+class Tables(NamedTuple):
+    start: nn.Parameter  # (Z,)
+    transition: nn.Parameter  # (Z, Z)
+    emission: nn.Parameter  # (V, K)
 
 
 class Parameterisation(nn.Module):
-    """A module that makes an HMM; built from its options, a support and the end mark's id.
+    """A module that computes a `Model`; built from its options, a support and the end mark's id.
 
-    With `operands` of bfloat16 the vectors whose inner products are logits are rounded to it, so
+    `support` follows the parameters when the module is moved to another device. With a
+    `matmul_dtype` of bfloat16 the vectors whose inner products are logits are rounded to it, so
     that kernels can multiply them; the model is then that of the rounded vectors.
     """
 
     support: Support
     end: int | None
-    operands: Operands = "float32"
+    matmul_dtype: MatmulDtype = "float32"
 
-    def forward(self, kept: Tensor | None = None) -> HMM:
-        """The HMM over the states `kept` (Z',), or all; everything is normalised over them."""
+    def forward(self, kept: Tensor | None = None) -> Model:
+        """The model over the states `kept` (Z',), or all; everything is normalised over them."""
         raise NotImplementedError
 
     def embeddings(self) -> list[nn.Parameter]:
         """The parameters that are embeddings of states or words, which training may freeze."""
         return []
+
+    def state_embeddings(self) -> list[nn.Parameter]:
+        """Vectors (Z, H) of the states alone, one table per role, which can be initialised."""
+        return []
+
+    def word_embedding(self) -> nn.Parameter | None:
+        """Vectors (V, H) of the words, where there are any."""
+        return None
+
+    def backbones(self) -> list[Backbone]:
+        """Transformers over the states, which can be initialised with pretrained weights."""
+        return []
+
+    def tables(self) -> Tables | None:
+        """The parameters where they are tables of logits, which Baum-Welch can set."""
+        return None
+
+    @property
+    def rounds(self) -> bool:
+        """Whether vectors are rounded to bfloat16."""
+        return self.matmul_dtype == "bfloat16"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Parameterisation:
+        super()._apply(fn, recurse)
+        device = next(self.parameters()).device
+        if device.type != "meta":
+            self.support = self.support.to(device)
+        return self
 
 
 Make = Callable[[Any, Support, int | None], Parameterisation]

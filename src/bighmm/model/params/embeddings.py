@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from bighmm.model.networks.state_networks import MLP, apply
-from bighmm.model.support import Blocked, Support
-from bighmm.ops import Impl
+from bighmm.model.support import Support
 from bighmm.ops.gather import take_rows
+from bighmm.ops.impl import Impl
 
 
-class SharedEmbedding(nn.Module):
+class StateEmbedding(nn.Module):
+    """Vectors of the states for every role."""
+
+    def own_vectors(self) -> list[nn.Parameter]:
+        """The tables (Z, H) that belong to states alone."""
+        return []
+
+
+class SharedEmbedding(StateEmbedding):
     """One embedding (Z, H), the same for every role."""
 
     def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
@@ -23,8 +33,11 @@ class SharedEmbedding(nn.Module):
         chosen = self.table if kept is None else take_rows(self.table, kept, impl)
         return dict.fromkeys(self.roles, chosen)
 
+    def own_vectors(self) -> list[nn.Parameter]:
+        return [self.table]
 
-class SplitEmbedding(nn.Module):
+
+class SplitEmbedding(StateEmbedding):
     """An embedding (Z, H) for every role."""
 
     def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
@@ -39,18 +52,22 @@ class SplitEmbedding(nn.Module):
             for role, table in self.tables.items()
         }
 
+    def own_vectors(self) -> list[nn.Parameter]:
+        return list(self.tables.values())
 
-class BlockEmbedding(nn.Module):
+
+class BlockEmbedding(StateEmbedding):
     """[block, state] halves (M, H/2) and (Z, H/2), composed by one network per role."""
 
     def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
         super().__init__()
-        if not isinstance(support, Blocked) or width % 2:
+        blocks = support.partition
+        if blocks is None or width % 2:
             raise ValueError(
                 f"factored embeddings need a blocked support and an even width, not "
-                f"{type(support).__name__.lower()} and {width}"
+                f"{support.kind} and {width}"
             )
-        self.block = nn.Parameter(torch.randn(support.partition.num_blocks, width // 2) * scale)
+        self.block = nn.Parameter(torch.randn(blocks.num_blocks, width // 2) * scale)
         self.own = nn.Parameter(torch.randn(support.num_states, width // 2) * scale)
         self.compose = nn.ModuleDict({role: MLP(width) for role in roles})
 
@@ -63,4 +80,8 @@ class BlockEmbedding(nn.Module):
         return dict(zip(self.compose, found, strict=True))
 
 
-KINDS = {"independent": SharedEmbedding, "split": SplitEmbedding, "factored": BlockEmbedding}
+KINDS: dict[str, Callable[..., StateEmbedding]] = {
+    "independent": SharedEmbedding,
+    "split": SplitEmbedding,
+    "factored": BlockEmbedding,
+}

@@ -8,7 +8,7 @@ enter it and to emit from it, and logits are inner products of what they make:
 Every part is a setting: one embedding per state or one per role; a network per role, one for all,
 or none; an MLP of any depth with or without its parts, or a transformer over the states; and start,
 transitions and emissions may each be a table of logits instead ("direct"). `VARIANTS` are settings
-with names; each is a parameterisation for `--parameters`.
+with names; each is a parameterisation.
 
 `entering = "embedding"` uses the raw state embedding as the entering vector, as Chiu & Rush's code
 does; `"mlp"` passes it through a network, as their paper prints it, and takes the start logits from
@@ -24,18 +24,17 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bighmm.hmm import HMM
 from bighmm.model.emissions import Emissions, EmissionTable, FactoredEmission
-from bighmm.model.networks import BackboneConfig
+from bighmm.model.model import Model
+from bighmm.model.networks import Backbone, BackboneConfig
 from bighmm.model.networks.state_networks import MLP, MLPShape, StateTransformer, apply
 from bighmm.model.options import OPTIONS, VARIANTS, NeuralOptions
 from bighmm.model.params import Parameterisation, embeddings, register
-from bighmm.model.params.direct import kept_cells, kept_transition
-from bighmm.model.params.emissions import factored_emission, normalise_cells
-from bighmm.model.support import Dense, Support
-from bighmm.model.transitions import Factored, Table, Transitions
-from bighmm.ops import Impl, rounded, use_triton
+from bighmm.model.support import Support
+from bighmm.model.transitions import Flat, Table, Transitions
+from bighmm.ops.impl import Impl, use_triton
 from bighmm.ops.residual import scores
+from bighmm.ops.rounding import round_to_bfloat16
 
 WIDEST = 512  # vectors that the kernels can multiply; wider ones are multiplied by the library
 
@@ -53,7 +52,7 @@ class Neural(Parameterisation):
         self.made = [role for role in self.roles if role not in raw]
         if self.roles:
             kind = embeddings.KINDS[options.embeddings]
-            self.state: nn.Module = kind(support, self.roles, width, scale)
+            self.state: embeddings.StateEmbedding = kind(support, self.roles, width, scale)
             names = ["all"] if options.monolithic else self.made
             self.networks = nn.ModuleDict({name: _network(options, support) for name in names})
             if options.monolithic and options.embeddings == "independent":
@@ -68,35 +67,42 @@ class Neural(Parameterisation):
         if options.transition == "direct":
             self.transition = nn.Parameter(torch.randn(states, states) * options.direct_scale)
         if options.emission == "direct":
-            self.emission = nn.Parameter(torch.randn(words, support.alive) * options.direct_scale)
+            self.emission = nn.Parameter(
+                torch.randn(words, support.states_per_token) * options.direct_scale
+            )
         else:
             self.words = nn.Parameter(torch.randn(words, width) * scale)
             if options.word_bias:
                 self.word_bias = nn.Parameter(torch.zeros(words))
 
-    def forward(self, kept: Tensor | None = None) -> HMM:
-        self.support = self.support.to(next(self.parameters()).device)
+    def forward(self, kept: Tensor | None = None) -> Model:
         support = self.support if kept is None else self.support.restrict(kept)
         vectors = self._vectors(kept)
         start = self._start(vectors, kept).log_softmax(0)
         transitions = self._transitions(vectors, kept)
         emissions = self._emissions(vectors, support, kept)
-        return HMM(start, transitions, emissions, support, self.end)
+        return Model(start, transitions, emissions, support, self.end)
 
     def embeddings(self) -> list[nn.Parameter]:
         of_states = list(self.state.parameters()) if self.roles else []
-        return of_states + ([self.words] if self.options.emission == "factored" else [])
+        words = self.word_embedding()
+        return of_states + ([] if words is None else [words])
 
-    @property
-    def rounds(self) -> bool:
-        return self.operands == "bfloat16"
+    def state_embeddings(self) -> list[nn.Parameter]:
+        return self.state.own_vectors() if self.roles else []
+
+    def word_embedding(self) -> nn.Parameter | None:
+        return self.words if self.options.emission == "factored" else None
+
+    def backbones(self) -> list[Backbone]:
+        return [m.backbone for m in self.modules() if isinstance(m, StateTransformer)]
 
     @property
     def impl(self) -> Impl:
         return "auto" if self.rounds else "torch"
 
     def _vectors(self, kept: Tensor | None) -> dict[str, Tensor]:
-        """What the networks make for every role; rounded where products of it are logits."""
+        """The vectors of every role, rounded where their products are logits."""
         if not self.roles:
             return {}
         over_states = self.options.network == "transformer"  # a state's vector depends on others
@@ -109,7 +115,7 @@ class Neural(Parameterisation):
             kernels = use_triton(next(iter(vectors.values()))) and self._fused()
             for role in self.roles:
                 if role != "start" and not (kernels and role in self.made):  # which round already
-                    vectors[role] = rounded(vectors[role])
+                    vectors[role] = round_to_bfloat16(vectors[role])
         return vectors
 
     def _through_networks(self, vectors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -139,30 +145,33 @@ class Neural(Parameterisation):
 
     def _transitions(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Transitions:
         if self.options.transition == "direct":
-            return Table(kept_transition(self.transition, kept), self.rounds)
+            table = Table(self.transition, self.rounds)
+            return table if kept is None else table.restrict(kept)
         leaving, entering = vectors["leaving"], vectors["entering"]
         if self.options.scaled:
             # A power of two leaves rounded numbers what they are.
             leaving = leaving * 2.0 ** -round(math.log2(self.options.width) / 2)
         wide = self.options.width > WIDEST
-        if wide and self.rounds and isinstance(self.support, Dense):
+        if wide and self.rounds and self.support.is_dense:
             return Table(leaving @ entering.T, rounded=True)
-        return Factored(leaving, entering, self.rounds and not wide)
+        return Flat(leaving, entering, self.rounds and not wide)
 
     def _emissions(
         self, vectors: dict[str, Tensor], support: Support, kept: Tensor | None
     ) -> Emissions:
         """Over `support`, which is that of the states `kept`."""
         if self.options.emission == "direct":
-            cells = kept_cells(self.support, self.emission, kept)
-            return EmissionTable(normalise_cells(support, cells))
-        words = rounded(self.words) if self.rounds else self.words
+            cells = self.emission
+            if kept is not None:
+                cells = self.support.restrict_cells(cells, kept)
+            return EmissionTable(support.normalise(cells))
+        words = round_to_bfloat16(self.words) if self.rounds else self.words
         bias = self.word_bias if self.options.word_bias else words.new_zeros(len(words))
         wide = self.options.width > WIDEST
-        if self.rounds and not wide and isinstance(support, Dense):
+        if self.rounds and not wide and support.is_dense:
             return FactoredEmission(vectors["emit"], words, bias)
         impl = "torch" if wide else self.impl
-        return EmissionTable(factored_emission(support, vectors["emit"], words, bias, impl))
+        return EmissionTable(support.factored_emission(vectors["emit"], words, bias, impl))
 
 
 def width_for(options: NeuralOptions, support: Support) -> int:

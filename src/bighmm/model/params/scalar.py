@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bighmm.hmm import HMM
 from bighmm.model.emissions import EmissionTable
+from bighmm.model.model import Model
 from bighmm.model.options import ScalarOptions
-from bighmm.model.params import Parameterisation, register
-from bighmm.model.params.direct import kept_cells, kept_transition
-from bighmm.model.params.emissions import normalise_cells
+from bighmm.model.params import Parameterisation, Tables, register
 from bighmm.model.support import Support
 from bighmm.model.transitions import Table
 
@@ -21,20 +19,20 @@ class Scalar(Parameterisation):
         super().__init__()
         self.support, self.end = support, end
         states, scale = support.num_states, options.init_scale
+        cells = (support.vocabulary_size, support.states_per_token)
         self.start = nn.Parameter(torch.randn(states) * scale)
         self.transition = nn.Parameter(torch.randn(states, states) * scale)
-        self.emission = nn.Parameter(torch.randn(support.vocabulary_size, support.alive) * scale)
+        self.emission = nn.Parameter(torch.randn(*cells) * scale)
 
-    def forward(self, kept: Tensor | None = None) -> HMM:
-        self.support = self.support.to(self.start.device)
-        support = self.support if kept is None else self.support.restrict(kept)
-        start = self.start if kept is None else self.start.index_select(0, kept)
-        transition = kept_transition(self.transition, kept)
-        emission = normalise_cells(support, kept_cells(self.support, self.emission, kept))
-        return HMM(
-            start.log_softmax(0),
-            Table(transition, rounded=self.operands == "bfloat16"),
-            EmissionTable(emission),
-            support,
-            self.end,
-        )
+    def forward(self, kept: Tensor | None = None) -> Model:
+        support, start, cells = self.support, self.start, self.emission
+        transitions = Table(self.transition, rounded=self.rounds)
+        if kept is not None:
+            start, transitions = start.index_select(0, kept), transitions.restrict(kept)
+            cells = support.restrict_cells(cells, kept)
+            support = support.restrict(kept)
+        emissions = EmissionTable(support.normalise(cells))
+        return Model(start.log_softmax(0), transitions, emissions, support, self.end)
+
+    def tables(self) -> Tables:
+        return Tables(self.start, self.transition, self.emission)

@@ -10,15 +10,12 @@ states' gradient, another over the states for the words'. Operands are bfloat16,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from bighmm.model.support import Partition
+from bighmm.ops.partition import Partition
 
 STATES = 64  # states per program
 

@@ -1,4 +1,4 @@
-"""A carried distribution over the states that are kept now, for a blocked model, in one kernel."""
+"""A carried distribution renormalised over the states that are kept, in one kernel."""
 
 from __future__ import annotations
 
@@ -8,23 +8,18 @@ import triton.language as tl
 from torch import Tensor
 
 
-def onto(blocks: Tensor, states: Tensor, log_alpha: Tensor, kept: Tensor, alive: int) -> Tensor:
-    """log p (B, K) over the states kept[block · K …] of each row's block, renormalised.
-
-    blocks (B,) of the last tokens; states and log_alpha (B, K') as they were carried; kept (Z',)
-    ids of the states kept now, K of every block.
-    """
-    rows, before = states.shape
-    result = torch.empty(rows, alive, dtype=torch.float32, device=states.device)
-    _onto[(rows,)](
-        blocks,
-        states,
-        log_alpha,
-        kept,
+def renormalise(states: Tensor, log_alpha: Tensor, kept: Tensor) -> Tensor:
+    """As `ops.carry.renormalise`, float32."""
+    (rows, before), size = states.shape, kept.shape[1]
+    result = torch.empty(rows, size, dtype=torch.float32, device=states.device)
+    _renormalise[(rows,)](
+        states.contiguous(),
+        log_alpha.contiguous(),
+        kept.contiguous(),
         result,
         before,
-        alive,
-        SIZE=triton.next_power_of_2(alive),
+        size,
+        SIZE=triton.next_power_of_2(size),
         AT_ONCE=16,
         num_warps=4,
     )
@@ -32,20 +27,13 @@ def onto(blocks: Tensor, states: Tensor, log_alpha: Tensor, kept: Tensor, alive:
 
 
 @triton.jit
-def _onto(
-    blocks,
-    states,
-    log_alpha,
-    kept,
-    result,
-    before,
-    alive,
-    SIZE: tl.constexpr,
-    AT_ONCE: tl.constexpr,
+def _renormalise(
+    states, log_alpha, kept, result, before, size, SIZE: tl.constexpr, AT_ONCE: tl.constexpr
 ):
     row = tl.program_id(0)
     k = tl.arange(0, SIZE)
-    now = tl.load(kept + tl.load(blocks + row) * alive + k, mask=k < alive, other=-2)
+    now = tl.load(kept + row * size + k, mask=k < size, other=-1)
+    now = tl.where(now >= 0, now, -2)  # equal to no state that was carried
     value = tl.full([SIZE], -float("inf"), tl.float32)
     for first in range(0, before, AT_ONCE):
         other = first + tl.arange(0, AT_ONCE)
@@ -56,9 +44,8 @@ def _onto(
         value = tl.maximum(value, tl.max(found, 1))
     top = tl.max(value, 0)
     safe = tl.where(top > -float("inf"), top, 0.0)
-    summed = tl.sum(tl.exp(value - safe), 0)
-    total = safe + tl.log(tl.where(summed > 0, summed, 1.0))
-    even = -tl.log(alive * 1.0)
-    tl.store(
-        result + row * alive + k, tl.where(top > -float("inf"), value - total, even), mask=k < alive
-    )
+    total = safe + tl.log(tl.sum(tl.exp(value - safe), 0))
+    count = tl.sum((now >= 0).to(tl.float32), 0)
+    even = tl.where(now >= 0, -tl.log(count), -float("inf"))
+    spread = tl.where(top > -float("inf"), value - total, even)
+    tl.store(result + row * size + k, spread, mask=k < size)

@@ -1,6 +1,16 @@
-"""`chain`'s sum over all state paths with Triton kernels.
+"""Sums over all state paths of a chain of K × K potentials.
 
-Nothing here asks the host for a number, so that a graph can capture it.
+    log Z = log Σ_{z_0 … z_S} exp(first[z_0] + Σ_s tiles[s][z_{s-1}, z_s])
+
+The state vector is kept in log space and each step is a product in probability space: every row of
+a tile is scaled by its own maximum, which is folded into the vector. A step whose result comes
+near the smallest number of the type, where mass may have been lost, is done again in log space, so
+the result is right for any finite potentials. The gradient of log Z is the expected number of uses
+of each potential, from one forward and one backward sweep.
+
+B rows, P = S + 1 positions, K states. `lengths` (B,) counts the positions of each row, at least 1.
+The forms are `plain` (a loop over positions), `tree` (log₂ S rounds of batched products) and
+`triton`, which never asks the host for a number and can be captured in a graph.
 """
 
 from __future__ import annotations
@@ -11,39 +21,71 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.infer.numerics import scale_rows
+from bighmm.ops.chain import plain, tree
+from bighmm.ops.impl import use_triton
+from bighmm.ops.log_matmul import scale_rows
 
 if TYPE_CHECKING:
-    from bighmm.ops.chain_triton import Sweeps
+    from bighmm.ops.chain.triton import Sweeps
+
+__all__ = ["chain_log_sum", "end_of_sweep"]
 
 
-def chain_log_sum(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """As in `chain`, for float32 and at least one tile."""
-    return _ChainLogSum.apply(first, tiles, lengths)
+def chain_log_sum(
+    first: Tensor, tiles: Tensor, lengths: Tensor, impl: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """log Z (B,) and log_alpha (B, K) at each row's last position, which has no gradient.
+
+    first (B, K), tiles (B, S, K, K). The gradient of log Z is the expected counts.
+    impl: as in `ops`, in float32; "loop" and "tree" name the two torch forms.
+    """
+    if use_triton(first, impl) and first.dtype == torch.float32 and tiles.numel() > 0:
+        return _ChainTriton.apply(first, tiles, lengths)
+    return _ChainTorch.apply(first, tiles, lengths, impl == "tree")
 
 
-def at_the_end(sweeps: Sweeps, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log Z (B,) and the forward vector (B, K) after each row's `lengths` tiles."""
-    forward, peaks, _ = sweeps
-    end = lengths.long().view(-1, 1)
-    vector = forward.gather(1, end.unsqueeze(2).expand(-1, 1, forward.shape[2])).squeeze(1)
-    before = peaks.sum(1) - peaks.gather(1, end).squeeze(1)
-    return vector.logsumexp(1) + before, vector
+class _ChainTorch(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, first: Tensor, tiles: Tensor, lengths: Tensor, as_tree: bool
+    ) -> tuple[Tensor, Tensor]:
+        if as_tree:
+            log_alpha, log_beta = tree.both_sweeps(first, tiles, lengths)
+            gained = torch.zeros_like(log_alpha[..., 0])
+        else:
+            log_alpha, gained = plain.sweep_forward(first, tiles, lengths)
+            log_beta = None
+        place = (lengths - 1).view(-1, 1, 1).expand(-1, 1, first.shape[1])
+        at_end = log_alpha.gather(1, place).squeeze(1)
+        log_sum = gained.sum(1) + at_end.logsumexp(1)
+        ctx.save_for_backward(tiles, lengths, log_alpha, gained, log_beta, log_sum)
+        ctx.mark_non_differentiable(at_end)
+        return log_sum, at_end
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        tiles, lengths, log_alpha, gained, log_beta, log_sum = ctx.saved_tensors
+        if log_beta is None:
+            log_beta = plain.sweep_backward(tiles, lengths, torch.zeros_like(log_alpha[:, 0]))
+        weight = torch.where(log_sum > -torch.inf, grad, 0.0)
+        sweeps = (log_alpha, gained, log_beta)
+        return *plain.expected_counts(tiles, lengths, sweeps, weight), None, None
 
 
-class _ChainLogSum(torch.autograd.Function):
+class _ChainTriton(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        from bighmm.ops import chain_triton as kernels
+        from bighmm.ops.chain import triton
 
         moves, tiles = (lengths - 1).int(), tiles.contiguous()
-        made = kernels.Tiles(tiles, tiles, tiles)
-        if tiles.shape[-1] <= kernels.CHUNK:
-            made = kernels.Tiles(tiles, *scale_rows(tiles))
-        wanted = any(ctx.needs_input_grad)
-        sweeps = kernels.sweep(moves, first.contiguous(), made, wanted)
-        log_sum, vector = at_the_end(sweeps, moves)
-        if wanted:
+        made = triton.Tiles(tiles, tiles, tiles)
+        if tiles.shape[-1] <= triton.CHUNK:
+            made = triton.Tiles(tiles, *scale_rows(tiles))
+        with_backward = any(ctx.needs_input_grad)
+        sweeps = triton.sweep(moves, first.contiguous(), made, with_backward)
+        log_sum, vector = end_of_sweep(sweeps, moves)
+        if with_backward:
             ctx.save_for_backward(moves, tiles, *sweeps, log_sum)
         ctx.mark_non_differentiable(vector)
         return log_sum, vector
@@ -51,8 +93,17 @@ class _ChainLogSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
-        from bighmm.ops import chain_triton as kernels
+        from bighmm.ops.chain import triton
 
         moves, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        return *kernels.counts(moves, tiles, kernels.Sweeps(*swept), weight), None
+        return *triton.counts(moves, tiles, triton.Sweeps(*swept), weight), None
+
+
+def end_of_sweep(sweeps: Sweeps, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log Z (B,) and the forward vector (B, K) after each row's `lengths` tiles (B,)."""
+    forward, peaks, _ = sweeps
+    end = lengths.long().view(-1, 1)
+    vector = forward.gather(1, end.unsqueeze(2).expand(-1, 1, forward.shape[2])).squeeze(1)
+    before = peaks.sum(1) - peaks.gather(1, end).squeeze(1)
+    return vector.logsumexp(1) + before, vector

@@ -1,4 +1,4 @@
-"""The same sweeps as `chain`, as a binary tree: log₂ S rounds of batched matrix products.
+"""The sweeps over a chain of potentials as a binary tree: log₂ S rounds of batched products.
 
 Neighbouring tiles are multiplied upwards, then the vectors at both ends of every node are passed
 down. Rows past their end use the identity. Fewer rounds but more arithmetic than the loop (K³ per
@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
+from bighmm.ops.log_matmul import log_matmul
 
 
 def both_sweeps(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log_alpha and log_beta, both (B, P, K), as `chain`'s sweeps give them."""
+    """log_alpha and log_beta, both (B, P, K), as the sweeps of `plain` give them."""
     batch, steps = tiles.shape[:2]
     if steps == 0:
         return first.unsqueeze(1), torch.zeros_like(first).unsqueeze(1)
@@ -42,23 +42,3 @@ def both_sweeps(first: Tensor, tiles: Tensor, lengths: Tensor) -> tuple[Tensor, 
     log_alpha = torch.cat([alpha[:, :steps], last_alpha], dim=1)
     log_beta = torch.cat([first_beta.mT, beta[:, :steps]], dim=1)
     return log_alpha, log_beta
-
-
-def log_matmul(left: Tensor, right: Tensor) -> Tensor:
-    """log Σ_k exp(left_ik + right_kj), batched: (..., I, K), (..., K, J) -> (..., I, J).
-
-    A product in probability space with every row scaled by its maximum; where mass may have been
-    lost it is done again in log space.
-    """
-    peaks = finite_or_zero(right.amax(-1)).unsqueeze(-2)
-    weights = left + peaks
-    top = finite_or_zero(weights.amax(-1, keepdim=True))
-    mass = (weights - top).exp() @ (right - peaks.mT).exp()
-    result = mass.log() + top
-    low = mass < SMALLEST_SUM[mass.dtype]
-    if bool(low.any()):
-        reachable = (left > -torch.inf).to(mass.dtype) @ (right > -torch.inf).to(mass.dtype) > 0
-        for node in torch.nonzero((low & reachable).flatten(-2).any(-1)).tolist():
-            at = tuple(node)
-            result[at] = (left[at].unsqueeze(-1) + right[at].unsqueeze(-3)).logsumexp(-2)
-    return result

@@ -1,4 +1,4 @@
-"""What lies between the products of a dense model's forward and backward pass, as Triton kernels.
+"""The steps between the products of `dense_chain`, as Triton kernels.
 
 With P the transition matrix rounded to bfloat16 and r its row sums, a step forward is
 

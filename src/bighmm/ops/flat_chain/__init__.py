@@ -1,83 +1,74 @@
-"""The likelihood of a window under a blocked model with Triton kernels, for `blocked`."""
+"""The likelihood of windows of words in blocks, with flat transitions, in one pass.
+
+States of block m are m·K … (m+1)·K-1. Between two words lies a tile of transition log-probabilities
+leaving_i · entering_j − c_i, to which the emission of the second word is added; where a text starts
+anew every row of the tile is the start distribution. `ops.chain` sums over the paths. The backward
+pass turns expected moves into gradients of the vectors without keeping the moves of all positions.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.infer.chain_triton import at_the_end
-from bighmm.infer.inputs import Carry, Sequences
-from bighmm.model.support import Blocked
-from bighmm.model.transitions import Factored
-from bighmm.ops import operand
+from bighmm.ops.chain import end_of_sweep
+from bighmm.ops.flat_chain import plain
+from bighmm.ops.flat_chain.plain import Windows
+from bighmm.ops.impl import use_triton
+from bighmm.ops.matmul import as_operand
 
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
-
-
-def fits(hmm: HMM) -> bool:
-    """Whether the kernels can do this model: blocks, and factored logits of rounded vectors."""
-    transitions = hmm.transitions
-    return (
-        isinstance(hmm.support, Blocked)
-        and isinstance(transitions, Factored)
-        and transitions.rounded
-        and hmm.start.dtype == torch.float32
-    )
+__all__ = ["Windows", "flat_chain"]
 
 
-def advance(hmm: HMM, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
-    """log p(window | what came before) (B,), differentiable, and the state after it."""
-    batch, time = window.ids.shape
-    if time == 0 or batch == 0:
-        return hmm.start.new_zeros(batch), carry
-    from bighmm.ops import blocked_chain_triton as kernels
+def flat_chain(
+    windows: Windows,
+    start: Tensor,
+    emitted: Tensor,
+    vectors: tuple[Tensor, Tensor],
+    norm: Tensor | None = None,
+    impl: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """log p of each window given what came before (B,), and log_alpha (B, K) at its end.
 
-    assert isinstance(hmm.support, Blocked) and isinstance(hmm.transitions, Factored)
-    emitted = hmm.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)
-    carried = (carry.tokens.contiguous(), carry.fresh.contiguous())
-    chain = kernels.describe(
-        window.ids, window.fresh, window.lengths, carried, hmm.support.partition.block_of
-    )
-    operands = hmm.transitions.operands
-    with_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
-    norm = None if with_gradient else hmm.transitions.norm
-    log_prob, log_alpha = _BlockedLogSum.apply(
-        chain, carry.log_alpha, hmm.start, emitted, norm, *operands
-    )
-    return log_prob, carry.then(hmm, window, log_alpha)
+    start (Z,) log p(z_1), emitted (B, T, K) log p(x_t | z_t), vectors: leaving and entering (Z, H).
+    norm (Z,) are the normalisers c if they are known and no gradient is due; otherwise they are
+    computed here, and their gradient is added to that of the tiles. The Triton form multiplies in
+    bfloat16: the vectors must have such values already (see `rounding`).
+    """
+    if not use_triton(start, impl):
+        return plain.flat_chain(windows, start, emitted, vectors, norm)
+    return _FlatChain.apply(windows, start, emitted, norm, *vectors)
 
 
-class _BlockedLogSum(torch.autograd.Function):
-    """Where `norm` is not given it is computed here: its gradient and that of the tiles are then
-    sums in the same tensors."""
-
+class _FlatChain(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        chain: Any,  # a `Chain`; Triton need not be there to read this file
-        first: Tensor,
+        windows: Windows,
         start: Tensor,
         emitted: Tensor,
         norm: Tensor | None,
         leaving: Tensor,
         entering: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        from bighmm.ops import blocked_chain_triton as kernels
-        from bighmm.ops import chain_triton, row_norm_triton
+        from bighmm.ops.chain import triton as chains
+        from bighmm.ops.flat_chain import triton
+        from bighmm.ops.row_norm import triton as row_norms
 
-        leaving, entering = operand(leaving), operand(entering)
+        leaving, entering = as_operand(leaving), as_operand(entering)
+        chain = triton.describe(windows)
         mean = None
         if norm is None:
-            norm, mean = row_norm_triton.forward(leaving, entering, None, with_mean=True)
-        tiles = kernels.make_tiles(chain, leaving, entering, norm, start, emitted.contiguous())
-        wanted = any(ctx.needs_input_grad)
-        sweeps = chain_triton.sweep(chain.lengths, first.contiguous(), tiles, wanted)
-        log_sum, vector = at_the_end(sweeps, chain.lengths)
-        if wanted:
+            norm, mean = row_norms.forward(leaving, entering, None, with_mean=True)
+        tiles = triton.make_tiles(chain, leaving, entering, norm, start, emitted.contiguous())
+        with_backward = any(ctx.needs_input_grad)
+        first = windows.carried.contiguous()
+        sweeps = chains.sweep(chain.lengths, first, tiles, with_backward)
+        log_sum, vector = end_of_sweep(sweeps, chain.lengths)
+        if with_backward:
             ctx.chain = chain
             ctx.save_for_backward(leaving, entering, norm, mean, tiles.logs, *sweeps, log_sum)
         ctx.mark_non_differentiable(vector)
@@ -86,23 +77,24 @@ class _BlockedLogSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        from bighmm.ops import blocked_chain_triton as kernels
-        from bighmm.ops import chain_triton, row_norm_triton
+        from bighmm.ops.chain.triton import Sweeps
+        from bighmm.ops.flat_chain import triton
+        from bighmm.ops.row_norm import triton as row_norms
 
         leaving, entering, norm, mean, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        uses = kernels.marginals(ctx.chain, chain_triton.Sweeps(*swept), weight, len(leaving))
+        uses = triton.marginals(ctx.chain, Sweeps(*swept), weight, len(leaving))
         of_norm: Tensor | None = uses.of_norm
         if mean is None:
             of_leaving = torch.zeros(leaving.shape, dtype=torch.float32, device=leaving.device)
             of_entering = torch.zeros_like(of_leaving)
         else:
-            of_entering, _ = row_norm_triton.backward(
+            of_entering, _ = row_norms.backward(
                 leaving, entering, None, norm, uses.of_norm, many_zeros=True
             )
             of_leaving = uses.of_norm.unsqueeze(1) * mean
             of_norm = None
-        kernels.pull_back(
+        triton.pull_back(
             ctx.chain,
             (leaving, entering),
             tiles,
@@ -110,4 +102,4 @@ class _BlockedLogSum(torch.autograd.Function):
             weight,
             (of_leaving, of_entering),
         )
-        return None, None, uses.of_start, uses.of_emitted, of_norm, of_leaving, of_entering
+        return None, uses.of_start, uses.of_emitted, of_norm, of_leaving, of_entering

@@ -1,4 +1,4 @@
-"""A blocked model's chain of potentials, and the gradients of what it is made of, in Triton.
+"""The potentials of windows of words in blocks, and gradients from expected counts, in Triton.
 
     _describe   the blocks of the tokens, and where texts begin
     _tiles      log p(j, x_t | i) for the states i of the token before and j of the token at t
@@ -6,7 +6,7 @@
     _moves      expected moves times entering vectors: the gradient of the leaving vectors, and
                 the other way round
 
-The sums over paths between these are `chain_triton`'s. Shape letters are those of `hmm.py`;
+The sums over paths between these are those of `ops.chain`. Shape letters are those of `hmm.py`;
 P = T + 1 positions, of which position 0 is the state that was carried in.
 """
 
@@ -19,7 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.ops.chain_triton import CHUNK, Sweeps, Tiles, chunk_of
+from bighmm.ops.chain.triton import CHUNK, Sweeps, Tiles, chunk_of
+from bighmm.ops.flat_chain.plain import Windows
 
 
 class Chain(NamedTuple):
@@ -31,26 +32,21 @@ class Chain(NamedTuple):
     lengths: Tensor  # (B,) int32
 
 
-def describe(
-    ids: Tensor, fresh: Tensor, lengths: Tensor, carried: tuple[Tensor, Tensor], block_of: Tensor
-) -> Chain:
-    """The chain of windows ids (B, T), fresh (B, T) and lengths (B,), in one kernel.
-
-    carried: the token before each window and whether the state after it is drawn anew.
-    """
-    batch, time = ids.shape
-    before = torch.empty(batch, time, dtype=torch.int32, device=ids.device)
-    at, anew = (
-        torch.empty_like(before),
-        torch.empty(batch, time, dtype=torch.bool, device=ids.device),
-    )
-    counts = torch.empty(batch, dtype=torch.int32, device=ids.device)
+def describe(windows: Windows) -> Chain:
+    """Windows in terms of blocks, from one kernel."""
+    batch, time = windows.ids.shape
+    device = windows.ids.device
+    before = torch.empty(batch, time, dtype=torch.int32, device=device)
+    at = torch.empty_like(before)
+    anew = torch.empty(batch, time, dtype=torch.bool, device=device)
+    counts = torch.empty(batch, dtype=torch.int32, device=device)
     _describe[(batch,)](
-        ids.contiguous(),
-        fresh.contiguous(),
-        lengths.contiguous(),
-        *carried,
-        block_of,
+        windows.ids.contiguous(),
+        windows.fresh.contiguous(),
+        windows.lengths.contiguous(),
+        windows.carried_token.contiguous(),
+        windows.carried_fresh.contiguous(),
+        windows.block_of,
         before,
         at,
         anew,

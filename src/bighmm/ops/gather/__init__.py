@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.ops import Impl, use_triton
+from bighmm.ops.impl import Impl, use_triton
+
+__all__ = ["take_rows", "take_square"]
 
 
 def take_rows(table: Tensor, chosen: Tensor, impl: Impl = "torch") -> Tensor:
@@ -38,25 +40,25 @@ class _TakeRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        from bighmm.ops import gather_triton
+        from bighmm.ops.gather import triton
 
         (chosen,) = ctx.saved_tensors
-        return gather_triton.spread(grad.contiguous(), chosen, ctx.size), None
+        return triton.spread(grad.contiguous(), chosen, ctx.size), None
 
 
 class _TakeSquare(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
-        from bighmm.ops import gather_triton
+        from bighmm.ops.gather import triton
 
         ctx.save_for_backward(chosen)
         ctx.size = len(table)
-        return gather_triton.take_square(table.contiguous(), chosen)
+        return triton.take_square(table.contiguous(), chosen)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        from bighmm.ops import gather_triton
+        from bighmm.ops.gather import triton
 
         (chosen,) = ctx.saved_tensors
-        return gather_triton.spread_square(grad.contiguous(), chosen, ctx.size), None
+        return triton.spread_square(grad.contiguous(), chosen, ctx.size), None

@@ -14,7 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bighmm.ops import Impl, operand, product, use_triton
+from bighmm.ops.impl import Impl, use_triton
+from bighmm.ops.matmul import as_operand, matmul
+
+__all__ = ["EPSILON", "Network", "residuals", "scores"]
 
 EPSILON = 1e-5
 
@@ -48,17 +51,17 @@ def _plain(x: Tensor, network: Network) -> Tensor:
 class _Residuals(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, number: int, *flat: Tensor) -> tuple[Tensor, ...]:
-        from bighmm.ops import residual_triton as kernels
+        from bighmm.ops.residual import triton
 
         networks = [Network(*flat[6 * i : 6 * i + 6]) for i in range(number)]
-        x = operand(x)
-        w1 = operand(torch.cat([network.w1 for network in networks]))
-        w2 = [operand(network.w2) for network in networks]
-        y = kernels.add_relu(x @ w1.T, torch.cat([network.b1 for network in networks]))
+        x = as_operand(x)
+        w1 = as_operand(torch.cat([network.w1 for network in networks]))
+        w2 = [as_operand(network.w2) for network in networks]
+        y = triton.add_relu(x @ w1.T, torch.cat([network.b1 for network in networks]))
         results, kept = [], []
         for network, weight, part in zip(networks, w2, y.chunk(number, dim=1), strict=True):
             u = part @ weight.T
-            result, centre, spread = kernels.add_norm(
+            result, centre, spread = triton.add_norm(
                 u, network.b2, part, network.scale, network.shift, EPSILON
             )
             results.append(result)
@@ -70,7 +73,7 @@ class _Residuals(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from bighmm.ops import residual_triton as kernels
+        from bighmm.ops.residual import triton
 
         x, w1, y, *kept = ctx.saved_tensors
         of_y = torch.empty_like(y)
@@ -78,14 +81,14 @@ class _Residuals(torch.autograd.Function):
         parts = zip(grads, y.chunk(ctx.number, dim=1), of_y.chunk(ctx.number, dim=1), strict=True)
         for i, (grad, part, of_part) in enumerate(parts):
             w2, b2, scale, u, centre, spread = kept[6 * i : 6 * i + 6]
-            of_z, of_u, sums = kernels.add_norm_backward(
+            of_z, of_u, sums = triton.add_norm_backward(
                 grad.contiguous(), u, b2, part, scale, centre, spread
             )
-            of_b1 = kernels.add_relu_backward(of_u @ w2, of_z, part, of_part)
-            seconds.append((of_b1, product(of_u.T, part), sums[2], sums[0], sums[1]))
-        firsts = product(of_y.T, x).chunk(ctx.number)
+            of_b1 = triton.add_relu_backward(of_u @ w2, of_z, part, of_part)
+            seconds.append((of_b1, matmul(of_u.T, part), sums[2], sums[0], sums[1]))
+        firsts = matmul(of_y.T, x).chunk(ctx.number)
         flat = [t for of_w1, others in zip(firsts, seconds, strict=True) for t in (of_w1, *others)]
-        return product(of_y, w1), None, *flat
+        return matmul(of_y, w1), None, *flat
 
 
 def scores(x: Tensor, weight: Tensor, impl: Impl = "torch") -> Tensor:
@@ -98,15 +101,15 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        from bighmm.ops import residual_triton as kernels
+        from bighmm.ops.residual import triton
 
         ctx.save_for_backward(x, weight)
-        return kernels.row_products(x.contiguous(), weight.contiguous())
+        return triton.row_products(x.contiguous(), weight.contiguous())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        from bighmm.ops import residual_triton as kernels
+        from bighmm.ops.residual import triton
 
         x, weight = ctx.saved_tensors
-        return grad.unsqueeze(1) * weight, kernels.weighted_sum(x, grad.contiguous())
+        return grad.unsqueeze(1) * weight, triton.weighted_sum(x, grad.contiguous())

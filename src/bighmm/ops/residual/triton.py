@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.ops.rounding_triton import to_bfloat16_value
+from bighmm.ops.rounding.triton import to_bfloat16_value
 
 ROWS = 16  # per program
 AT_ONCE = 16  # of these, fewer where they are so wide that registers would not hold them

@@ -1,4 +1,4 @@
-"""The states that survive dropout, as `support` draws them, in one kernel.
+"""The states that survive dropout, as `state_dropout` draws them, in one kernel.
 
 In each group those with the lowest noise are kept. A state's rank is counted, not sorted for.
 """

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import padded, read
+from bighmm.infer.sequences import padded, validate
 from models import KINDS, random_hmm
 
 QUESTIONS = ["log_prob", "next_token", "posterior", "viterbi"]
@@ -27,7 +27,7 @@ QUESTIONS = ["log_prob", "next_token", "posterior", "viterbi"]
     ],
 )
 def test_tokens_and_lengths(question, tokens, lengths, message):
-    hmm = random_hmm("blocked-factored")
+    hmm = random_hmm("blocked-flat")
     with pytest.raises(ValueError, match=message):
         getattr(hmm, question)(
             torch.tensor(tokens), lengths if lengths is None else torch.tensor(lengths)
@@ -44,7 +44,7 @@ def test_lists_and_small_integers_are_read():
 
 def test_padding_is_blanked_out():
     hmm = random_hmm("dense-table", end=2)
-    sequences = read(hmm, torch.tensor([[2, 1, 99], [1, 2, 3]]), torch.tensor([2, 3]))
+    sequences = validate(hmm, torch.tensor([[2, 1, 99], [1, 2, 3]]), torch.tensor([2, 3]))
     assert sequences.ids.tolist() == [[2, 1, 0], [1, 2, 3]]
     assert sequences.fresh.tolist() == [[True, True, False], [True, False, True]]
 

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, ends_text
+from bighmm.infer.filter import advance
+from bighmm.infer.predict import next_token
+from bighmm.infer.sequences import Carry, Sequences, ends_text
+from bighmm.model.model import Model
+from bighmm.model.support import States
 from bighmm.model.transitions import EVERY
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
+from bighmm.ops import memory
 
 COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float32 can tell apart
 
 
 def check_request(n: int, length: int | None, max_length: int, temperature: float) -> None:
-    """Raises ValueError if so many samples of such a length cannot be drawn."""
+    """Raises ValueError for a number, length or temperature that cannot be sampled."""
     if n < 1 or min(length or 0, max_length) < 0 or not 0 <= temperature < math.inf:
         raise ValueError(
             f"sampling needs n of at least 1 and no negative length or temperature, not "
@@ -33,7 +34,7 @@ def check_request(n: int, length: int | None, max_length: int, temperature: floa
 
 
 def sample(
-    hmm: HMM,
+    model: Model,
     carry: Carry,
     length: int | None,
     max_length: int,
@@ -41,8 +42,8 @@ def sample(
     temperature: float,
 ) -> Tensor:
     """Continue each row of `carry` (N rows): token ids (N, L), filled up with the end mark."""
-    sampler = _AncestralSampler(hmm, carry) if temperature == 1 else _TokenSampler(hmm, carry)
-    stop = hmm.end if length is None else None
+    sampler = _AncestralSampler(model, carry) if temperature == 1 else _TokenSampler(model, carry)
+    stop = model.end if length is None else None
     steps = max_length if length is None else length
     rows, device = len(carry.tokens), carry.tokens.device
     return collect(lambda _: sampler.step(generator, temperature), rows, steps, stop, device)
@@ -51,9 +52,9 @@ def sample(
 def collect(
     step: Callable[[int], Tensor], rows: int, steps: int, stop: int | None, device: torch.device
 ) -> Tensor:
-    """Tokens (rows, L) of at most so many steps, from `step(place)` (rows,).
+    """Tokens (rows, L) from at most `steps` calls of `step(place)`, each of which gives (rows,).
 
-    A row that has come to `stop` is filled up with it, and there are no more steps than needed.
+    A row that has reached the token `stop` is filled up with it. Ends as soon as all rows have.
     """
     finished = torch.zeros(rows, dtype=torch.bool, device=device)
     columns: list[Tensor] = []
@@ -72,8 +73,8 @@ def collect(
 class _AncestralSampler:
     """Draws z, then x given z, then z' given z, …"""
 
-    def __init__(self, hmm: HMM, carry: Carry) -> None:
-        self.hmm = hmm
+    def __init__(self, model: Model, carry: Carry) -> None:
+        self.model = model
         self.carry: Carry | None = carry
         self.state = torch.zeros_like(carry.tokens)
         self.fresh = carry.fresh
@@ -81,39 +82,39 @@ class _AncestralSampler:
     def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
         if self.carry is not None:  # the state of the prefix's last token
             within = draw(self.carry.log_alpha, generator)
-            states = self.hmm.support.states(self.carry.tokens)
+            states = self.model.support.states(self.carry.tokens)
             self.state = states.gather(1, within.unsqueeze(1)).squeeze(1).clamp(min=0)
             self.carry = None
-        chunk = max(1, CHUNK_ELEMENTS // self.hmm.num_states)
+        chunk = memory.at_once(self.model.num_states, self.state.device)
         parts = zip(self.state.split(chunk), self.fresh.split(chunk), strict=True)
-        self.state = torch.cat([draw(log_moves(self.hmm, s, f), generator) for s, f in parts])
-        chunk = max(1, CHUNK_ELEMENTS // self.hmm.vocabulary_size)
-        rows = self.hmm.support.emission_rows
+        self.state = torch.cat([draw(log_moves(self.model, s, f), generator) for s, f in parts])
+        chunk = memory.at_once(self.model.vocabulary_size, self.state.device)
+        rows = self.model.support.emission_rows
         tokens = torch.cat(
-            [draw(rows(self.hmm.emission, s), generator) for s in self.state.split(chunk)]
+            [draw(rows(self.model.emission, s), generator) for s in self.state.split(chunk)]
         )
-        self.fresh = ends_text(self.hmm, tokens)
+        self.fresh = ends_text(self.model, tokens)
         return tokens
 
 
 class _TokenSampler:
     """Draws x from the next-token distribution and filters the state through it."""
 
-    def __init__(self, hmm: HMM, carry: Carry) -> None:
-        self.hmm = hmm
+    def __init__(self, model: Model, carry: Carry) -> None:
+        self.model = model
         self.carry = carry
 
     def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
-        log_probs = self.hmm.next_token_after(self.carry)
+        log_probs = next_token(self.model, self.carry)
         tokens = draw_token(log_probs, temperature, generator)
-        _, self.carry = self.hmm.advance(Sequences.single(tokens), self.carry)
+        _, self.carry = advance(self.model, Sequences.single(tokens), self.carry)
         return tokens
 
 
-def log_moves(hmm: HMM, states: Tensor, fresh: Tensor, columns: Tensor | slice = EVERY) -> Tensor:
-    """log p(next state) (N, C) after `states` (N,), that of a start where a row is `fresh` (N,)."""
-    moves = hmm.transitions.log_probs(states, columns)
-    return torch.where(fresh.unsqueeze(1), hmm.start[columns], moves)
+def log_moves(model: Model, states: Tensor, fresh: Tensor, columns: States = EVERY) -> Tensor:
+    """log p(next state) (N, C) after `states` (N,); the start distribution in `fresh` rows (N,)."""
+    moves = model.transitions.log_probs(states, columns)
+    return torch.where(fresh.unsqueeze(1), model.start[columns], moves)
 
 
 def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:

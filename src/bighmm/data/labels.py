@@ -18,8 +18,6 @@ from torch import Tensor
 
 from bighmm.base.files import read_json
 from bighmm.data.corpus import Corpus
-from bighmm.distill.states import blocks_of
-from bighmm.model.support import Support
 
 FORMAT = 1  # raised whenever the same request would give other labels
 LABELS, CENTROIDS, MANIFEST = "labels.bin", "centroids.safetensors", "manifest.json"
@@ -44,9 +42,12 @@ class Labels:
         found[: len(known)] = known
         return found
 
-    def check_support(self, support: Support) -> None:
-        """ValueError if a model with this support has other states than the labels name."""
-        wanted, found = blocks_of(support).description(), self.manifest["states"]
+    def check_states(self, wanted: dict[str, Any]) -> None:
+        """ValueError if a model has other states than the labels name.
+
+        wanted: the key of its support (`Support.label_key`).
+        """
+        found = self.manifest["states"]
         if wanted == found:
             return
         same_but_words = {**wanted, "partition": None} == {**found, "partition": None}

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bighmm.infer.numerics import finite_or_zero
-from bighmm.ops import at_once
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
-
-CHUNK_ELEMENTS = 2**24  # potentials alive at once: 64 MiB in float32, and more on a GPU
+from bighmm.model.model import Model
+from bighmm.ops import memory
+from bighmm.ops.log_matmul import finite_or_zero
 
 
 @dataclass(frozen=True)
@@ -45,6 +41,11 @@ class Sequences:
         lengths = (self.lengths - first).clamp(0, last - first)
         return Sequences(self.ids[:, first:last], lengths, self.fresh[:, first:last])
 
+    def inside(self) -> Tensor:
+        """(B, T) bool: t is not in the padding."""
+        time = self.ids.shape[1]
+        return torch.arange(time, device=self.ids.device) < self.lengths.unsqueeze(1)
+
 
 @dataclass(frozen=True)
 class Carry:
@@ -58,18 +59,18 @@ class Carry:
     fresh: Tensor  # (B,) bool: the next state comes from the start distribution
 
     @staticmethod
-    def at_start(hmm: HMM, batch: int) -> Carry:
+    def at_start(model: Model, batch: int) -> Carry:
         """Before the first token."""
-        alive = hmm.support.alive
-        device = hmm.start.device
+        size = model.support.states_per_token
+        device = model.start.device
         return Carry(
             torch.zeros(batch, dtype=torch.long, device=device),
-            hmm.start.new_full((batch, alive), -math.log(alive)),
+            model.start.new_full((batch, size), -math.log(size)),
             torch.ones(batch, dtype=torch.bool, device=device),
         )
 
     def rows(self, chosen: Tensor) -> Carry:
-        """That of some rows, or of one several times."""
+        """The carries of some rows; a row may occur several times."""
         return Carry(self.tokens[chosen], self.log_alpha[chosen], self.fresh[chosen])
 
     @property
@@ -77,35 +78,33 @@ class Carry:
         """Whether the prefix has a probability above zero (B,)."""
         return self.log_alpha.amax(1) > -torch.inf
 
-    def then(self, hmm: HMM, window: Sequences, log_alpha: Tensor) -> Carry:
+    def then(self, model: Model, window: Sequences, log_alpha: Tensor) -> Carry:
         """After `window`, whose last filtered distributions are log_alpha (B, K) up to a factor."""
         empty = window.lengths == 0
         if window.ids.shape[1] == 0:
             return self
         place = (window.lengths - 1).clamp(min=0).unsqueeze(1)
         tokens = torch.where(empty, self.tokens, window.ids.gather(1, place).squeeze(1))
-        fresh = torch.where(empty, self.fresh, ends_text(hmm, tokens))
+        fresh = torch.where(empty, self.fresh, ends_text(model, tokens))
         normalised = log_alpha - finite_or_zero(log_alpha.logsumexp(1, keepdim=True))
-        kept = torch.where(empty.unsqueeze(1), self.log_alpha, normalised)
-        return Carry(tokens, kept, fresh)
+        return Carry(tokens, torch.where(empty.unsqueeze(1), self.log_alpha, normalised), fresh)
 
 
-def ends_text(hmm: HMM, tokens: Tensor) -> Tensor:
+def ends_text(model: Model, tokens: Tensor) -> Tensor:
     """Whether the state after `tokens` is drawn from the start distribution."""
-    if hmm.end is None or not hmm.reset:
+    if model.end is None or not model.reset:
         return torch.zeros_like(tokens, dtype=torch.bool)
-    return tokens == hmm.end
+    return tokens == model.end
 
 
-def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
-    """Check token ids (B, T) and lengths (B,) and blank out the padding.
+def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
+    """Sequences from token ids (B, T) and lengths (B,), with the padding blanked out.
 
-    A list of rows needs no lengths, and the rows may have different ones.
-
-    Raises ValueError for wrong shapes, lengths outside 0 … T, and ids outside the vocabulary.
+    A list of rows needs no lengths, and the rows may have different ones. Raises ValueError for
+    wrong shapes, lengths outside 0 … T, and ids outside the vocabulary.
     """
     tokens, lengths = rectangular(tokens, lengths)
-    tokens = torch.as_tensor(tokens, device=hmm.start.device)
+    tokens = torch.as_tensor(tokens, device=model.start.device)
     if tokens.dim() != 2 or (tokens.numel() and tokens.is_floating_point()):
         raise ValueError(
             f"tokens must be whole numbers of shape (batch, time), not {tokens.dtype} of shape "
@@ -124,7 +123,7 @@ def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
         )
     lengths = lengths.long()
     inside = torch.arange(time, device=tokens.device) < lengths.unsqueeze(1)
-    vocabulary_size = hmm.support.vocabulary_size
+    vocabulary_size = model.support.vocabulary_size
     wrong = inside & ((tokens < 0) | (tokens >= vocabulary_size))
     if bool(wrong.any()):
         row, place = torch.nonzero(wrong)[0].tolist()
@@ -132,11 +131,18 @@ def read(hmm: HMM, tokens: Tensor, lengths: Tensor | None = None) -> Sequences:
             f"token id {int(tokens[row, place])} in row {row}, position {place} is not in the "
             f"vocabulary: ids go from 0 to {vocabulary_size - 1}"
         )
-    return trusted(hmm, tokens.masked_fill(~inside, 0), lengths)
+    return unchecked(model, tokens.masked_fill(~inside, 0), lengths)
 
 
-def rectangular(tokens: Any, lengths: Tensor | None) -> tuple[Any, Tensor | None]:
-    """Rows of whole numbers, some longer than others, as `padded`; anything else as it is."""
+def unchecked(model: Model, ids: Tensor, lengths: Tensor) -> Sequences:
+    """Sequences of ids (B, T) that are known to be in the vocabulary, with 0 in the padding."""
+    fresh = torch.ones_like(ids, dtype=torch.bool)
+    fresh[:, 1:] = ends_text(model, ids[:, :-1])
+    return Sequences(ids, lengths, fresh)
+
+
+def rectangular(tokens: Any, lengths: Any) -> tuple[Any, Any]:
+    """Rows of whole numbers of different lengths as `padded` makes them; other values unchanged."""
     if lengths is not None or not isinstance(tokens, list | tuple):
         return tokens, lengths
     of_ids = all(
@@ -154,45 +160,44 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
 
-def trusted(hmm: HMM, ids: Tensor, lengths: Tensor) -> Sequences:
-    """Sequences of ids (B, T) that are known to be in the vocabulary, with 0 in the padding."""
-    fresh = torch.ones_like(ids, dtype=torch.bool)
-    fresh[:, 1:] = ends_text(hmm, ids[:, :-1])
-    return Sequences(ids, lengths, fresh)
+def cost_per_position(model: Model) -> int:
+    """About how many numbers inference holds for one position of one sequence."""
+    support = model.support
+    return support.num_states if support.is_dense else support.states_per_token**2
 
 
 def in_parts(
+    model: Model,
     sequences: Sequences,
-    cost_per_position: int,
     answer: Callable[[Sequences], tuple[Tensor, Tensor]],
     results: tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """`answer` for rows of similar length together: a number for each (B,), and for positions
-    (B, T, …). Both are put into `results`, of which the padding stays as it is.
+    """`answer` applied to groups of rows of similar length that fit in memory.
+
+    An answer has a number for each row (B,) and something for each position (B, T, …). Both are
+    written into `results`, of which the padding is left unchanged.
     """
     of_rows, of_positions = results
-    for rows in batches_by_length(sequences.lengths, cost_per_position):
+    for rows in batches_by_length(sequences.lengths, cost_per_position(model)):
         part = sequences.rows(rows)
         of_rows[rows], of_positions[rows, : part.ids.shape[1]] = answer(part)
     return results
 
 
-def batches_by_length(lengths: Tensor, cost_per_position: int) -> list[Tensor]:
-    """Row numbers in groups of similar length whose padded cost stays within a limit."""
+def batches_by_length(lengths: Tensor, cost: int) -> list[Tensor]:
+    """Row numbers in groups of similar length, whose padded cost stays within the memory limit."""
     order = lengths.argsort(descending=True, stable=True)
     groups: list[Tensor] = []
     first = 0
     while first < len(order):
         longest = max(1, int(lengths[order[first]]))
-        rows = max(1, at_once(CHUNK_ELEMENTS, lengths.device) // (longest * cost_per_position))
+        rows = memory.at_once(longest * cost, lengths.device)
         groups.append(order[first : first + rows])
         first += rows
     return groups
 
 
-def windows(
-    time: int, batch: int, cost_per_position: int, device: torch.device
-) -> list[tuple[int, int]]:
-    """Cut 0 … time into windows whose cost over `batch` rows stays within the same limit."""
-    step = max(1, at_once(CHUNK_ELEMENTS, device) // (batch * cost_per_position))
-    return [(t, min(t + step, time)) for t in range(0, time, step)]
+def windows(model: Model, batch: int, time: int) -> list[tuple[int, int]]:
+    """0 … time cut into windows whose cost over `batch` rows stays within the memory limit."""
+    cost = max(1, batch) * cost_per_position(model)
+    return [(w.start, w.stop) for w in memory.pieces(time, cost, model.start.device)]

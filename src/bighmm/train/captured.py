@@ -1,15 +1,14 @@
 """Training steps on a GPU as one captured graph: the host only launches it.
 
 A burst of batches, step sizes and keys of dropout masks is copied to the device at once; the
-graph picks its own by a counter that it raises itself, and leaves the loss and the gradient's norm
-behind, which are read once per burst. The first steps are done without the graph, as kernels are
-compiled and memory is set aside in them. What a step does is an `Update`.
+graph picks its own by a counter that it raises itself, and leaves the loss and the norm behind,
+which are read once per burst. The first steps are done without the graph, as kernels are compiled
+and memory is set aside in them.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -17,83 +16,38 @@ from torch import Tensor
 
 from bighmm.base import randomness
 from bighmm.data.batches import Batch, Batches, Labelled
-from bighmm.train.objective import Objective, State, Trainable, Window
-from bighmm.train.recipe import TrainingSettings
-from bighmm.train.schedule import Schedule
-from bighmm.train.steps import (
-    Done,
-    clip,
-    restore_tensors,
-    saved_tensors,
-    set_rate,
-)
+from bighmm.train.losses import State, Window
+from bighmm.train.runner import StepResult, restore_tensors, saved_tensors
+from bighmm.train.update import Update
 
 STEPS_BEFORE_CAPTURE = 3
 
 
-class Update(Protocol):
-    """What is done on a window that is on the device, without a look of the host at any number."""
+class CapturedRunner:
+    """Steps as a CUDA graph; batches must have one shape.
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None: ...
+    changed: called after the parameters have changed.
+    """
 
-    def begin(self, rows: int) -> State:
-        """What is carried into the first window of a text."""
-        ...
-
-    def size(self, step: int) -> float:
-        """The learning rate of a step, or what is in its place."""
-        ...
-
-    def step(
-        self, window: Window, carried: State, key: Tensor, size: Tensor
-    ) -> tuple[Tensor, Tensor, State]:
-        """Change the model: the loss before, the gradient's norm, and what is carried on."""
-        ...
-
-    def precision(self) -> AbstractContextManager[None]: ...
-
-
-class Descent:
-    """AdamW on the gradient of an objective."""
+    at_once = 64
 
     def __init__(
         self,
-        lm: Trainable,
-        settings: TrainingSettings,
-        schedule: Schedule,
-        objective: Objective,
-        optimizer: torch.optim.AdamW,
+        update: Update,
+        batches: Batches,
+        seed: int,
+        *,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.lm, self.settings, self.schedule = lm, settings, schedule
-        self.objective, self.optimizer = objective, optimizer
-        self.begin, self.precision = objective.begin, objective.precision
-        self.size = schedule.rate
-
-    def step(
-        self, window: Window, carried: State, key: Tensor, size: Tensor
-    ) -> tuple[Tensor, Tensor, State]:
-        loss, carried = self.objective.loss(window, carried, key)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = clip(self.lm, self.optimizer, self.settings)
-        set_rate(self.optimizer, size)
-        self.optimizer.step()
-        return loss.detach(), norm, carried
-
-
-class GraphSteps:
-    at_once = 64
-
-    def __init__(self, lm: Trainable, batches: Batches, seed: int, update: Update) -> None:
         assert batches.shape is not None, "a graph needs batches of one shape"
-        self.lm, self.batches, self.seed, self.update = lm, batches, seed, update
-        self.stream = torch.cuda.Stream(lm.device)
+        self.update, self.batches, self.seed, self.changed = update, batches, seed, changed
+        self.device = next(update.params.parameters()).device
+        self.stream = torch.cuda.Stream(self.device)
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.plain_steps = 0
+        self.eager_steps = 0
         self.ahead: tuple[int, list[Batch]] = (-1, [])
         rows, window = batches.shape
-        burst, device = self.at_once, lm.device
+        burst, device = self.at_once, self.device
         self.ids = torch.zeros(burst, rows, window, dtype=torch.long, device=device)
         self.states = torch.zeros_like(self.ids) if isinstance(batches, Labelled) else None
         self.lengths = torch.zeros(burst, rows, dtype=torch.long, device=device)
@@ -102,10 +56,10 @@ class GraphSteps:
         self.outcome = torch.zeros(burst, 2, device=device)  # loss, norm
         self.place = torch.zeros(1, dtype=torch.long, device=device)
         self.keys = torch.zeros(burst, dtype=torch.long, device=device)
-        self.nothing = update.begin(rows)
-        self.carried = {name: tensor.clone() for name, tensor in self.nothing.items()}
+        self.initial = update.initial_state(rows)
+        self.state = {name: tensor.clone() for name, tensor in self.initial.items()}
 
-    def run(self, step: int, count: int) -> list[Done]:
+    def run(self, step: int, count: int) -> list[StepResult]:
         assert count <= self.at_once
         batches = self._batches(step, count)
         sizes = [self.update.size(step + i) for i in range(count)]
@@ -116,28 +70,29 @@ class GraphSteps:
                 self._one()
             self.ahead = (step + count, self._batches(step + count, self.at_once))
             outcome = self.outcome[:count].tolist()
-        self.lm.forget()
+        self.changed()
         return [
-            Done(loss, norm, size, int(batch.lengths.sum()))
+            StepResult(loss, norm, size, int(batch.lengths.sum()))
             for (loss, norm), size, batch in zip(outcome, sizes, batches, strict=True)
         ]
 
     def tensors(self) -> dict[str, Tensor]:
-        return saved_tensors(self.lm, self.update.optimizer, self.carried)
+        return saved_tensors(self.update.params, self.update.optimizer, self.state)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        carried = restore_tensors(self.lm, self.update.optimizer, tensors)
-        if carried is not None:
-            self._carry(carried)
-        torch.cuda.synchronize(self.lm.device)
+        state = restore_tensors(self.update.params, self.update.optimizer, tensors)
+        if state is not None:
+            self._keep(state)
+        torch.cuda.synchronize(self.device)
+        self.changed()
 
     def release(self) -> None:
-        torch.cuda.synchronize(self.lm.device)
-        self.graph, self.plain_steps = None, 0  # it would be captured again
+        torch.cuda.synchronize(self.device)
+        self.graph, self.eager_steps = None, 0  # it would be captured again
 
     def _one(self) -> None:
-        if self.graph is None and self.plain_steps < STEPS_BEFORE_CAPTURE:
-            self.plain_steps += 1
+        if self.graph is None and self.eager_steps < STEPS_BEFORE_CAPTURE:
+            self.eager_steps += 1
             self._body()
             return
         if self.graph is None:
@@ -153,19 +108,22 @@ class GraphSteps:
             None if self.states is None else self.states[self.place].squeeze(0),
         )
         continues = self.continues[self.place]
-        carried = {
-            name: torch.where(continues.view(1, *[1] * (was.dim() - 1)), was, self.nothing[name])
-            for name, was in self.carried.items()
+        state = {
+            name: torch.where(continues.view(1, *[1] * (was.dim() - 1)), was, self.initial[name])
+            for name, was in self.state.items()
         }
         key, size = self.keys[self.place].squeeze(0), self.sizes[self.place].squeeze(0)
-        loss, norm, carried = self.update.step(window, carried, key, size)
-        self._carry(carried)
+        self.update.begin()
+        loss, state = self.update.accumulate(window, state, key)
+        norm = self.update.norm()
+        self.update.apply(size)
+        self._keep(state)
         outcome = torch.stack([loss, norm]).unsqueeze(0)
         self.outcome.index_copy_(0, self.place, outcome)
         self.place += 1
 
     def _batches(self, step: int, count: int) -> list[Batch]:
-        """Made while the device is still busy with those before, if they are the next."""
+        """Batches of some steps; those of the next burst were made while the device was busy."""
         if step == self.ahead[0]:
             return self.ahead[1][:count]
         return [self.batches.batch(step + i) for i in range(count)]
@@ -193,6 +151,6 @@ class GraphSteps:
                 buffer[:count].copy_(values)
         self.place.zero_()
 
-    def _carry(self, state: State) -> None:
+    def _keep(self, state: State) -> None:
         for name, tensor in state.items():
-            self.carried[name].copy_(tensor.detach())
+            self.state[name].copy_(tensor.detach())

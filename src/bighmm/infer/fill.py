@@ -4,33 +4,31 @@
 
 One sweep from right to left gives p(known words from t on | z_t), with which states and words are
 drawn from left to right; a second sweep, the other way, gives the probabilities of single words.
-`sites` says what a position is, and the sweeps are `sweeps`'.
+`positions` says what a position is, `gap_sweeps` has the sweeps.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bighmm.infer.inputs import (
-    CHUNK_ELEMENTS,
+from bighmm.infer.gap_sweeps import BackwardSweep, SuffixSums, gap_words, step_forward, sweep_back
+from bighmm.infer.positions import GAP, Position, PositionCache
+from bighmm.infer.sample import draw, log_moves
+from bighmm.infer.sequences import (
     Sequences,
     batches_by_length,
     ends_text,
-    read,
     rectangular,
+    validate,
 )
-from bighmm.infer.numerics import finite_or_zero
-from bighmm.infer.sampling import draw, log_moves
-from bighmm.infer.sites import GAP, Site, Sites
-from bighmm.infer.sweeps import Ahead, Future, look_back, step_ahead, words_here
-
-if TYPE_CHECKING:
-    from bighmm.hmm import HMM
+from bighmm.model.model import Model
+from bighmm.ops import memory
+from bighmm.ops.log_matmul import finite_or_zero
 
 
 class FillProbs(NamedTuple):
@@ -51,71 +49,73 @@ class Gapped(NamedTuple):
         return [ids[b][: lengths[b]] for b in rows]
 
 
-def read_gaps(hmm: HMM, tokens: Tensor, lengths: Tensor | None) -> Gapped:
-    """Token ids (B, T) with -1 in the gaps, checked as `read` does."""
+def validate_gaps(model: Model, tokens: Any, lengths: Any) -> Gapped:
+    """Token ids (B, T) with -1 in the gaps, checked as `validate` does."""
     tokens, lengths = rectangular(tokens, lengths)
-    tokens = torch.as_tensor(tokens, device=hmm.start.device)
-    sequences = read(hmm, tokens.masked_fill(tokens == GAP, 0), lengths)
+    tokens = torch.as_tensor(tokens, device=model.start.device)
+    sequences = validate(model, tokens.masked_fill(tokens == GAP, 0), lengths)
     inside = torch.arange(sequences.ids.shape[1], device=tokens.device)
     return Gapped(sequences, (tokens == GAP) & (inside < sequences.lengths.unsqueeze(1)))
 
 
-def fill(hmm: HMM, gapped: Gapped, n: int, ends: bool, generator: torch.Generator | None) -> Tensor:
+def fill(
+    model: Model, gapped: Gapped, n: int, ends: bool, generator: torch.Generator | None
+) -> Tensor:
     """n samples (B, n, T) of every row, -1 in the padding.
 
     Raises ValueError if the known words of a row have probability zero.
     """
     ids = gapped.sequences.ids
     result = torch.full((len(ids), n, ids.shape[1]), -1, device=ids.device)
-    sites = Sites(hmm, ends)
-    for chosen in batches_by_length(gapped.sequences.lengths, hmm.num_states):
+    positions = PositionCache(model, ends)
+    for chosen in batches_by_length(gapped.sequences.lengths, model.num_states):
         texts = gapped.texts(chosen.tolist())
-        future = look_back(sites, texts)
-        impossible = torch.nonzero(future.log_prob == -torch.inf).squeeze(1)
+        swept = sweep_back(positions, texts)
+        impossible = torch.nonzero(swept.log_prob == -torch.inf).squeeze(1)
         if len(impossible):
             raise ValueError(
                 f"the known tokens of row {int(chosen[impossible[0]])} have probability zero in "
                 "this HMM, so nothing fits its gaps"
             )
-        drawn = _draw(sites, texts, future, n, generator)
+        drawn = _draw(positions, texts, swept, n, generator)
         result[chosen, :, : drawn.shape[2]] = drawn
     return result
 
 
-def fill_probs(hmm: HMM, gapped: Gapped, ends: bool) -> FillProbs:
+def fill_probs(model: Model, gapped: Gapped, ends: bool) -> FillProbs:
     """-inf for every word of a gap, and for its row, where the known words have probability 0."""
     gaps = torch.nonzero(gapped.gaps)
     number = {place: i for i, place in enumerate(map(tuple, gaps.tolist()))}
-    words = hmm.start.new_empty(len(gaps), hmm.vocabulary_size)
-    log_prob = hmm.start.new_zeros(len(gapped.gaps))
-    sites = Sites(hmm, ends)
-    for chosen in batches_by_length(gapped.sequences.lengths, hmm.num_states):
+    words = model.start.new_empty(len(gaps), model.vocabulary_size)
+    log_prob = model.start.new_zeros(len(gapped.gaps))
+    positions = PositionCache(model, ends)
+    for chosen in batches_by_length(gapped.sequences.lengths, model.num_states):
         texts = gapped.texts(chosen.tolist())
-        future = look_back(sites, texts)
-        log_prob[chosen] = future.log_prob
-        for (b, t), found in _gap_words(sites, texts, future):
+        swept = sweep_back(positions, texts)
+        log_prob[chosen] = swept.log_prob
+        for (b, t), found in _gap_words(positions, texts, swept):
             words[number[int(chosen[b]), t]] = found
     return FillProbs(words, log_prob)
 
 
-def known_log_prob(hmm: HMM, gapped: Gapped, ends: bool) -> Tensor:
+def known_log_prob(model: Model, gapped: Gapped, ends: bool) -> Tensor:
     """log p(known words) (B,), the gaps summed out."""
-    result = hmm.start.new_zeros(len(gapped.gaps))
-    sites = Sites(hmm, ends)
-    for chosen in batches_by_length(gapped.sequences.lengths, hmm.num_states):
-        result[chosen] = look_back(sites, gapped.texts(chosen.tolist())).log_prob
+    result = model.start.new_zeros(len(gapped.gaps))
+    positions = PositionCache(model, ends)
+    for chosen in batches_by_length(gapped.sequences.lengths, model.num_states):
+        result[chosen] = sweep_back(positions, gapped.texts(chosen.tolist())).log_prob
     return result
 
 
 def _draw(
-    sites: Sites,
+    positions: PositionCache,
     texts: list[list[int]],
-    future: Future,
+    swept: BackwardSweep,
     n: int,
     generator: torch.Generator | None,
 ) -> Tensor:
     """Token ids (B, n, T): the known ones, and in the gaps what is drawn from left to right."""
-    device = sites.hmm.start.device
+    device = positions.model.start.device
     result = torch.full((len(texts), n, max(map(len, texts), default=0)), -1, device=device)
     for b, text in enumerate(texts):
         result[b, :, : len(text)] = torch.tensor(text, dtype=torch.long, device=device)
@@ -125,50 +125,56 @@ def _draw(
         together: dict[int, list[int]] = defaultdict(list)
         for b, text in enumerate(texts):
             if t <= last_gap(text):
-                together[sites.at(text[t]).group].append(b)
+                together[positions.at(text[t]).group].append(b)
         for rows in together.values():
-            site = sites.at(texts[rows[0]][t])
-            ahead = torch.stack([future.rows[b].here[t] for b in rows])
-            states[rows] = _draw_states(sites, site, states[rows], fresh[rows], ahead, generator)
+            position = positions.at(texts[rows[0]][t])
+            ahead = torch.stack([swept.rows[b].here[t] for b in rows])
+            states[rows] = _draw_states(
+                positions, position, states[rows], fresh[rows], ahead, generator
+            )
         for b, text in enumerate(texts):
             if t < len(text) and text[t] == GAP:
-                result[b, :, t] = _draw_words(sites, states[b], future.rows[b], t, generator)
-        fresh = ends_text(sites.hmm, result[:, :, t])
+                result[b, :, t] = _draw_words(positions, states[b], swept.rows[b], t, generator)
+        fresh = ends_text(positions.model, result[:, :, t])
     return result
 
 
 def _draw_states(
-    sites: Sites,
-    site: Site,
+    positions: PositionCache,
+    position: Position,
     states: Tensor,
     fresh: Tensor,
     ahead: Tensor,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """The next states (R, n), at `site`, after `states` (R, n), given what is ahead (R, S)."""
+    """The next states (R, n), at `position`, after `states` (R, n), given what is ahead (R, S)."""
     row_of = torch.arange(len(states), device=states.device).unsqueeze(1).expand_as(states)
     drawn = []
     pairs = torch.arange(states.numel(), device=states.device)
-    for some in pairs.split(max(1, CHUNK_ELEMENTS // len(site.states))):
+    for some in pairs.split(memory.at_once(len(position.states), pairs.device)):
         source, anew = states.reshape(-1)[some], fresh.reshape(-1)[some]
-        moves = log_moves(sites.hmm, source, anew, site.index)
+        moves = log_moves(positions.model, source, anew, position.index)
         drawn.append(draw(moves + ahead[row_of.reshape(-1)[some]], generator))
-    return site.states[torch.cat(drawn)].view(states.shape)
+    return position.states[torch.cat(drawn)].view(states.shape)
 
 
 def _draw_words(
-    sites: Sites, states: Tensor, row: Ahead, t: int, generator: torch.Generator | None
+    positions: PositionCache,
+    states: Tensor,
+    row: SuffixSums,
+    t: int,
+    generator: torch.Generator | None,
 ) -> Tensor:
     """Words (n,) of the gap at t, which is in `states` (n,)."""
-    hmm, gap = sites.hmm, sites.at(GAP)
+    model, gap = positions.model, positions.at(GAP)
     drawn = []
-    for some in states.split(max(1, CHUNK_ELEMENTS // hmm.vocabulary_size)):
-        log_probs = hmm.support.emission_rows(hmm.emission, some).clone()
-        if hmm.end is not None and gap.log_end is not None:
+    for some in states.split(memory.at_once(model.vocabulary_size, states.device)):
+        log_probs = model.support.emission_rows(model.emission, some).clone()
+        if model.end is not None and gap.log_end is not None:
             log_probs += row.beyond[t][some].unsqueeze(1)
-            log_probs[:, hmm.end] = gap.log_end[some] + row.anew[t]
-        elif hmm.end is not None and not sites.ends:
-            log_probs[:, hmm.end] = -torch.inf
+            log_probs[:, model.end] = gap.log_end[some] + row.anew[t]
+        elif model.end is not None and not positions.ends:
+            log_probs[:, model.end] = -torch.inf
         drawn.append(draw(log_probs, generator))
     return torch.cat(drawn)
 
@@ -179,35 +185,39 @@ def last_gap(text: list[int]) -> int:
 
 
 def _gap_words(
-    sites: Sites, texts: list[list[int]], future: Future
+    positions: PositionCache, texts: list[list[int]], swept: BackwardSweep
 ) -> Iterable[tuple[tuple[int, int], Tensor]]:
     """For every gap, (row, position) and log p(word | known words) (V,)."""
     last = [last_gap(text) for text in texts]
     entered: dict[int, Tensor] = {}  # log p(z_t, what was before), up to a factor
     for t in range(max(last, default=-1) + 1):
         rows = [b for b in range(len(texts)) if t <= last[b]]
-        here = {b: sites.at(texts[b][t]) for b in rows}
+        here = {b: positions.at(texts[b][t]) for b in rows}
         if t == 0:
-            entered = {b: sites.start(here[b]) for b in rows}
+            entered = {b: positions.start(here[b]) for b in rows}
         else:
-            entered = _enter(sites, texts, entered, rows, t)
+            entered = _enter(positions, texts, entered, rows, t)
         for b in rows:
             entered[b] = entered[b] - finite_or_zero(entered[b].amax())
             if here[b].token == GAP:
-                found = words_here(sites, entered[b].unsqueeze(0), future.rows[b], t).squeeze(0)
+                found = gap_words(positions, entered[b].unsqueeze(0), swept.rows[b], t).squeeze(0)
                 yield (b, t), found - finite_or_zero(found.logsumexp(0))
 
 
 def _enter(
-    sites: Sites, texts: list[list[int]], entered: dict[int, Tensor], rows: list[int], t: int
+    positions: PositionCache,
+    texts: list[list[int]],
+    entered: dict[int, Tensor],
+    rows: list[int],
+    t: int,
 ) -> dict[int, Tensor]:
     """log p(z_t, what was before) of the rows, from the same at t - 1."""
-    before = [sites.at(texts[b][t - 1]) for b in rows]
-    after = [sites.at(texts[b][t]) for b in rows]
-    leaving = [entered[b] + site.log_weight for b, site in zip(rows, before, strict=True)]
-    result = step_ahead(sites, before, leaving, after)
-    for i, (b, site) in enumerate(zip(rows, before, strict=True)):
-        if site.log_end is not None:
-            ended = (entered[b] + site.log_end).logsumexp(0)
-            result[i] = torch.logaddexp(result[i], sites.start(after[i]) + ended)
+    before = [positions.at(texts[b][t - 1]) for b in rows]
+    after = [positions.at(texts[b][t]) for b in rows]
+    leaving = [entered[b] + position.log_weight for b, position in zip(rows, before, strict=True)]
+    result = step_forward(positions, before, leaving, after)
+    for i, (b, position) in enumerate(zip(rows, before, strict=True)):
+        if position.log_end is not None:
+            ended = (entered[b] + position.log_end).logsumexp(0)
+            result[i] = torch.logaddexp(result[i], positions.start(after[i]) + ended)
     return dict(zip(rows, result, strict=True))

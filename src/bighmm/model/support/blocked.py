@@ -1,0 +1,165 @@
+"""Tokens and states are cut into blocks; a token is emitted by the states of its block."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from bighmm.model.emissions import Emissions
+from bighmm.model.support.base import Described, States, Support, register_support
+from bighmm.ops.blocked_emission import blocked_emission
+from bighmm.ops.impl import Impl
+from bighmm.ops.log_matmul import finite_or_zero, log_product
+from bighmm.ops.partition import Partition
+from bighmm.ops.state_dropout import draw_kept
+
+
+@register_support("blocked")
+@dataclass(frozen=True, eq=False)
+class Blocked(Support):
+    """States m·K … (m+1)·K-1 emit the tokens of block m, and no others: K = Z / M."""
+
+    fixed_dropout: ClassVar[bool] = True
+
+    blocks: Partition
+    states_per_token: int
+
+    @staticmethod
+    def of(block_of: Tensor, num_states: int) -> Blocked:
+        """Blocks numbered by `block_of` (V,), which share `num_states` equally.
+
+        Raises ValueError for numbers that are no blocks, and where the states cannot be shared.
+        """
+        if block_of.dim() != 1 or len(block_of) == 0 or int(block_of.min()) < 0:
+            raise ValueError(
+                "block_of must give each token the number of its block, from 0 on, not "
+                f"{block_of.reshape(-1).tolist()[:8]} of shape {tuple(block_of.shape)}"
+            )
+        num_blocks = int(block_of.max()) + 1
+        if num_states < 1 or num_states % num_blocks:
+            raise ValueError(
+                f"{num_states} states cannot be shared equally by {num_blocks} blocks; "
+                f"use a multiple of {num_blocks}"
+            )
+        return Blocked(Partition(block_of.long(), num_blocks), num_states // num_blocks)
+
+    @property
+    def partition(self) -> Partition:
+        return self.blocks
+
+    @property
+    def num_states(self) -> int:
+        return self.blocks.num_blocks * self.states_per_token
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self.blocks.block_of)
+
+    def states(self, tokens: Tensor) -> Tensor:
+        within = torch.arange(self.states_per_token, device=tokens.device)
+        return self._block(tokens).unsqueeze(-1) * self.states_per_token + within
+
+    def valid_states(self, tokens: Tensor) -> Tensor:
+        return self.states(tokens)
+
+    def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
+        by_block = table.view(self.blocks.num_blocks, self.states_per_token, *table.shape[1:])
+        return by_block.index_select(0, self._block(tokens))
+
+    def group(self, token: int) -> tuple[int, States]:
+        block, size = int(self.blocks.block_of[token]), self.states_per_token
+        return block, slice(block * size, (block + 1) * size)
+
+    def place_of(self, tokens: Tensor, states: Tensor) -> Tensor:
+        place = states - self._block(tokens) * self.states_per_token
+        inside = (place >= 0) & (place < self.states_per_token) & (states >= 0)
+        return torch.where(inside, place, -1)
+
+    def emission_rows(self, emission: Tensor, states: States) -> Tensor:
+        if isinstance(states, slice):
+            states = torch.arange(self.num_states, device=emission.device)[states]
+        rows = emission.index_select(1, states % self.states_per_token).T
+        block = states // self.states_per_token
+        return rows.masked_fill(self.blocks.block_of != block.unsqueeze(1), -torch.inf)
+
+    def token_log_probs(
+        self, emissions: Emissions, log_states: Tensor, tokens: Tensor | None = None
+    ) -> Tensor:
+        if tokens is not None:
+            return super().token_log_probs(emissions, log_states, tokens)
+        emission, size = emissions.table, self.states_per_token
+        by_block = self.blocks.by_block
+        order, first = by_block.tokens.long(), by_block.first.tolist()
+        blocks = log_states.reshape(-1, self.blocks.num_blocks, size)  # (B, M, K)
+        top = finite_or_zero(blocks.amax(2, keepdim=True))
+        relative = (blocks - top).reshape(log_states.shape)
+        emitted = emission.index_select(0, order).exp_()
+        block_of = self.blocks.block_of
+
+        def multiply(weights: Tensor) -> Tensor:
+            parts = [
+                weights[:, m * size : (m + 1) * size] @ emitted[begin:end].T
+                for m, (begin, end) in enumerate(pairwise(first))
+            ]
+            mass = weights.new_empty(len(weights), len(order))
+            mass[:, order] = torch.cat(parts, dim=1)
+            return mass
+
+        def terms(rows: Tensor, columns: Tensor) -> Tensor:
+            of_block = (blocks - top)[rows, block_of[columns]]
+            return of_block + emission[columns]
+
+        def reachable() -> Tensor:
+            return (blocks.amax(2) > -torch.inf).index_select(1, block_of)
+
+        # Every block is scaled by its own maximum, so the largest entry of a row is 0 or -inf.
+        found = log_product(relative, multiply, terms, reachable)
+        return found + top.squeeze(2).index_select(1, block_of)
+
+    def factored_emission(
+        self, emit: Tensor, words: Tensor, bias: Tensor, impl: Impl = "torch"
+    ) -> Tensor:
+        return blocked_emission(self.blocks, emit, words, bias, impl)
+
+    def draw_kept(self, rate: float, key: Tensor) -> Tensor:
+        return draw_kept(self.blocks.num_blocks, self.states_per_token, rate, key)
+
+    def restrict(self, kept: Tensor) -> Blocked:
+        return Blocked(self.blocks, len(kept) // self.blocks.num_blocks)
+
+    def restrict_cells(self, cells: Tensor, kept: Tensor) -> Tensor:
+        within = kept.view(self.blocks.num_blocks, -1) % self.states_per_token
+        return cells.gather(1, within.index_select(0, self.blocks.block_of))
+
+    def to(self, device: torch.device) -> Blocked:
+        if self.blocks.block_of.device == device:
+            return self
+        block_of = self.blocks.block_of.to(device)
+        return Blocked(Partition(block_of, self.blocks.num_blocks), self.states_per_token)
+
+    def label_key(self) -> dict[str, Any]:
+        block_of = self.blocks.block_of.cpu().numpy()
+        return {
+            "kind": self.kind,
+            "states": self.num_states,
+            "blocks": self.blocks.num_blocks,
+            "partition": hashlib.sha256(block_of.astype("<i8").tobytes()).hexdigest(),
+        }
+
+    def describe(self) -> Described:
+        settings = {"kind": self.kind, "states": self.num_states}
+        return Described(settings, {"block_of": self.blocks.block_of})
+
+    @classmethod
+    def restore(
+        cls, settings: dict[str, Any], tensors: dict[str, Tensor], vocabulary_size: int
+    ) -> Blocked:
+        return Blocked.of(tensors["block_of"], settings["states"])
+
+    def _block(self, tokens: Tensor) -> Tensor:
+        return self.blocks.block_of.index_select(0, tokens.reshape(-1)).view(tokens.shape)

@@ -1,0 +1,160 @@
+"""The protocol of transition families, with a default for everything that follows from
+`log_probs`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from bighmm.base.caching import cached_object, needs_gradient
+from bighmm.base.registry import Registry
+from bighmm.model.support.base import States, Support
+from bighmm.model.transitions.product import Product, TiledProduct
+from bighmm.ops import memory
+from bighmm.ops.dense_chain.passes import TransitionPass
+from bighmm.ops.flat_chain import Windows
+
+EVERY = slice(None)
+
+# log p (B,) of windows in blocks, and log_alpha (B, K) at their end, from the windows, the start
+# distribution (Z,) and the emissions of their words (B, T, K); differentiable in all tensors.
+BlockedChain = Callable[[Windows, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Transitions(Protocol):
+    """p(j | i) for all pairs of states.
+
+    Required are `family`, `num_states`, `operands`, `with_operands` and `log_probs`, which must be
+    differentiable in the operands. The rest has defaults that follow from them, which a family
+    replaces where it can do better.
+    """
+
+    family: ClassVar[str]
+    """Its name in files."""
+    capturable: ClassVar[bool] = False
+    """Tiles are made without host synchronisation, so a training step can be captured."""
+
+    if TYPE_CHECKING:  # attributes, which may be fields of a dataclass
+
+        @property
+        def num_states(self) -> int: ...
+        @property
+        def operands(self) -> tuple[Tensor, ...]:
+            """The tensors that the probabilities are made of."""
+            ...
+
+    def with_operands(self, *operands: Tensor) -> Transitions:
+        """The same family and settings, made of other tensors."""
+        ...
+
+    def log_probs(
+        self, rows: States = EVERY, columns: States = EVERY, into: Tensor | None = None
+    ) -> Tensor:
+        """log p(j | i) (R, C) from the states `rows` to `columns`, written `into` where given."""
+        ...
+
+    def between(self, before: Tensor, after: Tensor) -> Tensor:
+        """log p(after | before) (N,) for pairs of states (N,)."""
+        return self.log_probs(before).gather(1, after.unsqueeze(1)).squeeze(1)
+
+    def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
+        """log p(j | i) (N, K, K) for states i of tokens `before` (N,) and j of `after` (N,)."""
+        rows, columns = support.valid_states(before), support.valid_states(after)
+        count, size = rows.shape
+        moves = self.log_probs(rows.reshape(-1)).view(count, size, -1)
+        return moves.gather(2, columns.unsqueeze(1).expand(count, size, size))
+
+    def product(self, before: States = EVERY, after: States = EVERY) -> Product:
+        """Products with the part of the matrix from the states `before` to `after`.
+
+        Made without gradient. The whole matrix is cached where it is small and does not change.
+        """
+        if not (_is_every(before) and _is_every(after)):
+            return TiledProduct(self, before, after, memory.TILE)
+        if not self.caches_matrix:
+            return TiledProduct(self, EVERY, EVERY, memory.WORKING)
+
+        def whole() -> Product:
+            # A copy, so that the transitions and their cached product do not refer to each other.
+            return TiledProduct(copy.copy(self), EVERY, EVERY, memory.WORKING)
+
+        return cached_object(self, "_product", whole)
+
+    @property
+    def caches_matrix(self) -> bool:
+        """Whether `product()` keeps the matrix for the next call."""
+        return self.num_states**2 <= memory.CACHED and not needs_gradient(self.operands)
+
+    def pull_back(
+        self, rows: slice, counts: Tensor, probs: Tensor, grads: Sequence[Tensor]
+    ) -> None:
+        """Add to `grads`, one per operand, the gradient of Σ counts · log p over some rows.
+
+        counts (R, Z) are expected moves from the states `rows`, probs (R, Z) is p(j | i) there.
+        The normaliser is part of the gradient.
+        """
+        operands = tuple(x.detach().requires_grad_() for x in self.operands)
+        with torch.enable_grad():
+            log_probs = self.with_operands(*operands).log_probs(rows)
+        found = torch.autograd.grad(log_probs, operands, counts, allow_unused=True)
+        for total, part in zip(grads, found, strict=True):
+            if part is not None:
+                total += part
+
+    def restrict(self, kept: Tensor) -> Transitions:
+        """The distribution over the states `kept` (Z',) alone, renormalised; differentiable."""
+        from bighmm.model.transitions.table import Table
+
+        return Table(self.log_probs(kept, kept))
+
+    def precompute(self) -> None:
+        """Compute and cache what every question needs, such as a normaliser."""
+
+    def blocked_chain(self) -> BlockedChain | None:
+        """A fused likelihood of windows in blocks with kernels; None if there is none."""
+        return None
+
+    def dense_pass(self) -> TransitionPass | None:
+        """What `ops.dense_chain` needs of the family on a GPU; None if it cannot be used."""
+        return None
+
+    def settings(self) -> dict[str, Any]:
+        """What a file says of it beside its operands: arguments of the constructor."""
+        return {}
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Transitions:
+        return self.with_operands(*(t.to(device, dtype) for t in self.operands))
+
+    def detach(self) -> Transitions:
+        """The same, with operands that ask for no gradient."""
+        return self.with_operands(*(t.detach() for t in self.operands))
+
+
+FamilyT = TypeVar("FamilyT", bound=type[Transitions])
+REGISTRY = Registry[Callable[..., Transitions]]("bighmm.model.transitions", "transition family")
+
+
+def register_transitions(family: str) -> Callable[[FamilyT], FamilyT]:
+    """Announce a family under the name that files have for it."""
+
+    def add(cls: FamilyT) -> FamilyT:
+        cls.family = family
+        REGISTRY.add(family, cls)
+        return cls
+
+    return add
+
+
+def restore_transitions(
+    family: str, operands: Sequence[Tensor], settings: dict[str, Any]
+) -> Transitions:
+    """Transitions of a registered family; ValueError for an unknown one."""
+    return REGISTRY.find(family)(*operands, **settings)
+
+
+def _is_every(states: States) -> bool:
+    return isinstance(states, slice) and states == EVERY

@@ -1,0 +1,62 @@
+"""The filtered state that streams carry from one window to the next, across dropout masks.
+
+Between two steps it is a dictionary of tensors in terms of the states of the whole model:
+
+    tokens     (B,)       the last token of each row
+    states     (B, K')    ids in the whole model of the states that were kept, -1 where none
+    log_alpha  (B, K')    log p(state | what came before)
+    fresh      (B,) bool  the next state is drawn from the start distribution
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bighmm.infer.sequences import Carry
+from bighmm.model.model import Model
+from bighmm.ops.carry import renormalise
+from bighmm.ops.impl import Impl
+
+State = dict[str, Tensor]
+
+
+def initial_state(rows: int, states_per_token: int, device: torch.device) -> State:
+    """Before the first token of a text."""
+    shape = (rows, states_per_token)
+    return {
+        "tokens": torch.zeros(rows, dtype=torch.long, device=device),
+        "states": torch.full(shape, -1, device=device),
+        "log_alpha": torch.full(shape, -torch.inf, device=device),
+        "fresh": torch.ones(rows, dtype=torch.bool, device=device),
+    }
+
+
+def to_carry(
+    state: State, model: Model, kept: Tensor | None, num_states: int, impl: Impl = "auto"
+) -> Carry:
+    """The carried distribution over the states of `model`, which keeps `kept` of `num_states`.
+
+    Where none of the states that had any weight is kept, all that are kept get the same.
+    """
+    now = _whole_model_ids(model, state["tokens"], kept)
+    log_alpha = renormalise(state["states"], state["log_alpha"], now, num_states, impl)
+    return Carry(state["tokens"], log_alpha, state["fresh"])
+
+
+def from_carry(carry: Carry, model: Model, kept: Tensor | None) -> State:
+    """What `carry`, a result of `model` over the states `kept`, means for the whole model."""
+    return {
+        "tokens": carry.tokens,
+        "states": _whole_model_ids(model, carry.tokens, kept),
+        "log_alpha": carry.log_alpha,
+        "fresh": carry.fresh,
+    }
+
+
+def _whole_model_ids(model: Model, tokens: Tensor, kept: Tensor | None) -> Tensor:
+    """(B, K) ids in the whole model of the states of `tokens` (B,)."""
+    states = model.support.states(tokens)
+    if kept is None:
+        return states
+    return torch.where(states >= 0, kept[states.clamp(min=0)], -1)

@@ -1,0 +1,169 @@
+"""Baum-Welch: probabilities from expected counts, with a step size for batches of a large text.
+
+One step counts how often the model is expected to use each of its probabilities in the text, and
+takes the shares of these counts as new probabilities, or goes part of the way to them:
+
+    θ ← α · (n + smoothing) / Σ (n + smoothing) + (1 − α) · θ
+
+**When the likelihood cannot fall.** Where the counts n are those of the whole text, no step lowers
+its likelihood, for any α from 0 to 1. Counts give the bound log p(θ') − log p(θ) ≥ Q(θ') − Q(θ)
+with Q(θ) = Σ n log θ. The likelihood is not concave in θ but Q is, and the shares of the counts
+maximise it: from θ to there Q can only rise, so every point on the way is at least as good as θ.
+With smoothing the same holds for log p + smoothing · Σ log θ, a prior. It does not hold for the
+counts of a batch, which know nothing of the rest of the text, nor for a text in windows between
+which a state is carried, whose counts do not see what follows their window.
+
+**What is zero.** A probability that is zero stays so, smoothing or not: that is how a model says
+what is impossible. Any other stays above zero, if only by the smallest number of its type, so that
+no word becomes impossible because a batch does not have it. A state that the text does not use at
+all keeps what it has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bighmm.hmm import HMM
+from bighmm.infer.counts import Counting, Counts, Sums
+from bighmm.infer.sequences import Carry, unchecked
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.model import Model
+from bighmm.model.params import Parameterisation
+from bighmm.model.transitions import Table
+from bighmm.train.losses import State, Window, labelled_state, labelled_window
+from bighmm.train.recipe import TrainingSettings
+from bighmm.train.schedule import Schedule
+
+
+class Fitted(NamedTuple):
+    hmm: HMM  # after the last iteration
+    log_probs: list[float]  # log p of all rows before each iteration
+
+
+def baum_welch(
+    hmm: HMM,
+    tokens: Any,
+    lengths: Any = None,
+    *,
+    iterations: int = 10,
+    step_size: float = 1.0,
+    smoothing: float = 0.0,
+) -> Fitted:
+    """Fit an HMM to token ids (B, T), each row up to its own length, by iterations over all rows.
+
+    The likelihood never falls if `smoothing` is 0. Raises ValueError for settings outside their
+    range, and if a row has probability zero: nothing can be learned from it.
+    """
+    if iterations < 1 or not 0 < step_size <= 1 or not 0 <= smoothing < math.inf:
+        raise ValueError(
+            f"iterations must be at least 1, step_size above 0 and at most 1, and smoothing finite "
+            f"and not below 0, not {iterations}, {step_size} and {smoothing}"
+        )
+    log_probs = []
+    for _ in range(iterations):
+        counts = hmm.expected_counts(tokens, lengths)
+        total = float(counts.log_prob.double().sum())
+        if not math.isfinite(total):
+            row = int((~counts.log_prob.isfinite()).nonzero()[0])
+            raise ValueError(f"row {row} of tokens has probability zero in this HMM")
+        log_probs.append(total)
+        hmm = HMM.of(improved(hmm, counts, step_size, smoothing))
+    return Fitted(hmm, log_probs)
+
+
+@torch.no_grad()
+def improved(
+    model: Model, counts: Counts | Sums, step_size: float | Tensor = 1.0, smoothing: float = 0.0
+) -> Model:
+    """The same model with tables of new probabilities, from its expected counts."""
+
+    def mixed(old: Tensor, counts: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
+        """`sums` adds up what belongs to one distribution, for each of its cells."""
+        possible, smallest = old > -torch.inf, torch.finfo(old.dtype).tiny
+        used = sums(counts) > smallest
+        counts = torch.where(possible, counts + smoothing, 0.0)
+        probs = torch.lerp(old.exp(), counts / sums(counts), step_size)
+        return torch.where(possible & used, probs.clamp(min=smallest).log(), old)
+
+    moves = model.transitions.log_probs()
+    start = mixed(model.start, counts.start, lambda n: n.sum())
+    moves = mixed(moves, counts.transition, lambda n: n.sum(1, keepdim=True))
+    emission = mixed(model.emission, counts.emission, model.support.sum_by_state)
+    emissions = EmissionTable(emission)
+    return dataclasses.replace(model, start=start, transitions=Table(moves), emissions=emissions)
+
+
+class ExpectationMaximisation:
+    """Baum-Welch steps on a parameterisation of tables; an `Update`.
+
+    Where the batches have labels (`labelled`) the counts are those of the labels. The step size α
+    is `step_size` times the learning rate's share of its highest value, so that it follows the
+    schedule. Raises ValueError for parameters that are no tables.
+    """
+
+    optimizer = None
+
+    def __init__(
+        self,
+        params: Parameterisation,
+        settings: TrainingSettings,
+        schedule: Schedule,
+        labelled: bool = False,
+    ) -> None:
+        tables = params.tables()
+        if tables is None:
+            raise ValueError("Baum-Welch sets tables of probabilities, and this model has none")
+        self.params, self.tables, self.labelled = params, tables, labelled
+        self.settings, self.schedule = settings, schedule
+        self.counting: Counting | None = None
+
+    def initial_state(self, rows: int) -> State:
+        if self.labelled:
+            return labelled_state(rows, self.tables.start.device)
+        with torch.no_grad():
+            return vars(Carry.at_start(self.params(), rows))
+
+    def size(self, step: int) -> float:
+        return self.settings.step_size * self.schedule.rate(step) / self.settings.lr
+
+    def begin(self) -> None:
+        with torch.no_grad():
+            self.model = self.params()
+        self.counting = Counting(self.model)
+
+    def accumulate(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
+        assert self.counting is not None, "begin was called"
+        model = self.counting.model
+        if self.labelled:
+            sequences, states, after = labelled_window(model, window, state)
+            log_probs = self.counting.add_known(sequences, states, state["state"])
+        else:
+            sequences = unchecked(model, window.ids, window.lengths)
+            log_probs, carry = self.counting.add(sequences, Carry(**state))
+            after = vars(carry)
+        return -log_probs.sum() / window.lengths.sum(), after
+
+    def norm(self) -> Tensor:
+        assert self.counting is not None, "begin was called"
+        return torch.nn.utils.get_total_norm(self.counting.sums)
+
+    @torch.no_grad()
+    def apply(self, size: float | Tensor) -> None:
+        """Log-probabilities are logits; a cell of the support that is no state's is unchanged."""
+        assert self.counting is not None, "begin was called"
+        found = improved(self.model, self.counting.sums, size, self.settings.smoothing)
+        moves = found.transitions.log_probs()
+        for logits, log_probs in zip(
+            self.tables, (found.start, moves, found.emission), strict=True
+        ):
+            logits.copy_(torch.where(log_probs > -torch.inf, log_probs, logits))
+
+    def precision(self) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -1,0 +1,174 @@
+"""Losses: nats per token of a window, given the state that the windows before left behind.
+
+The carried state is a dictionary of tensors with the rows of the batch first, so that a captured
+graph can keep it in place and a checkpoint can save it, whatever the model is. Everything random is
+a function of `key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bighmm.infer.filter import advance
+from bighmm.infer.joint import log_joint
+from bighmm.infer.sequences import Sequences, ends_text, unchecked
+from bighmm.lm.baselines.neural import Network
+from bighmm.model.model import Model
+from bighmm.model.params import Parameterisation
+from bighmm.train import carrying
+from bighmm.train.carrying import State
+
+
+class Window(NamedTuple):
+    """What a step reads, on the device."""
+
+    ids: Tensor  # (B, T)
+    lengths: Tensor  # (B,)
+    states: Tensor | None = None  # (B, T) where they are known, -1 where they are not
+
+
+class Loss(Protocol):
+    def initial_state(self, rows: int) -> State:
+        """What is carried into the first window of a text."""
+        ...
+
+    def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
+        """Nats per token of a window, differentiable, and what is carried on."""
+        ...
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Context manager that sets the precision of matrix products, forward and backward."""
+        ...
+
+
+class Likelihood:
+    """−log p(window | what came before) of an HMM, under state dropout."""
+
+    def __init__(self, params: Parameterisation, state_dropout: float = 0.0) -> None:
+        self.params, self.dropout = params, state_dropout
+        support, kept = params.support, self._draw_kept(torch.tensor(0))
+        restricted = support if kept is None else support.restrict(kept)
+        self.states_per_token = restricted.states_per_token
+
+    def initial_state(self, rows: int) -> State:
+        return carrying.initial_state(rows, self.states_per_token, _device(self.params))
+
+    def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
+        kept = self._draw_kept(key)
+        model = self.params(kept)
+        carry = carrying.to_carry(state, model, kept, self.params.support.num_states)
+        sequences = unchecked(model, window.ids, window.lengths)
+        log_prob, carry = advance(model, sequences, carry)
+        state = carrying.from_carry(carry, model, kept)
+        return -log_prob.sum() / window.lengths.sum(), state
+
+    def precision(self) -> AbstractContextManager[None]:
+        return precision_of(self.params)
+
+    def _draw_kept(self, key: Tensor) -> Tensor | None:
+        """The states that survive dropout in a step; the same on every device."""
+        if self.dropout == 0:
+            return None
+        return self.params.support.draw_kept(self.dropout, key.to(_device(self.params)))
+
+
+class LabelledLikelihood:
+    """−log p(window, states | what came before): latent variable distillation.
+
+    All states take part, as any of them may be a label. Carried is the last word's state, and
+    whether the next one is drawn from the start distribution.
+    """
+
+    def __init__(self, params: Parameterisation) -> None:
+        self.params = params
+
+    def initial_state(self, rows: int) -> State:
+        return labelled_state(rows, _device(self.params))
+
+    def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
+        model = self.params()
+        sequences, states, after = labelled_window(model, window, state)
+        terms = log_joint(model, sequences, states, state["state"])
+        return -terms.sum() / window.lengths.sum(), after
+
+    def precision(self) -> AbstractContextManager[None]:
+        return precision_of(self.params)
+
+
+class CrossEntropy:
+    """Of a neural baseline; carried are the network's state, and the last words as "last"."""
+
+    def __init__(self, network: Network, end: int) -> None:
+        self.network, self.end = network, end
+
+    def initial_state(self, rows: int) -> State:
+        last = torch.full((rows,), self.end, device=_device(self.network))
+        return {**self.network.begin(rows, self.end), "last": last}
+
+    def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
+        ids, lengths = window.ids, window.lengths
+        inner = {name: tensor for name, tensor in state.items() if name != "last"}
+        previous = torch.cat([state["last"].unsqueeze(1), ids[:, :-1]], dim=1)
+        logits, inner = self.network(previous, inner, key.to(ids.device))
+        each = functional.cross_entropy(logits.flatten(0, 1), ids.flatten(), reduction="none")
+        inside = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
+        loss = (each * inside.flatten()).sum() / inside.sum()
+        return loss, {**inner, "last": ids[:, -1]}
+
+    def precision(self) -> AbstractContextManager[None]:
+        """The softmax is normalised whatever the logits' precision."""
+        return tensor_float_32()
+
+
+def labelled_state(rows: int, device: torch.device) -> State:
+    """What is carried into the first window of labelled text."""
+    return {
+        "state": torch.full((rows,), -1, device=device),
+        "fresh": torch.ones(rows, dtype=torch.bool, device=device),
+    }
+
+
+def labelled_window(model: Model, window: Window, state: State) -> tuple[Sequences, Tensor, State]:
+    """A window as inference takes it, its states, and what is carried on."""
+    assert window.states is not None, "the batches have labels"
+    sequences = unchecked(model, window.ids, window.lengths)
+    sequences.fresh[:, 0] = state["fresh"]
+    last = (window.lengths - 1).clamp(min=0).unsqueeze(1)
+    empty = window.lengths == 0
+    final = window.states.gather(1, last).squeeze(1)
+    fresh = ends_text(model, window.ids.gather(1, last).squeeze(1))
+    after = {
+        "state": torch.where(empty, state["state"], final),
+        "fresh": torch.where(empty, state["fresh"], fresh),
+    }
+    return sequences, window.states, after
+
+
+def precision_of(params: Parameterisation) -> AbstractContextManager[None]:
+    """Products in TensorFloat-32 where the vectors that make logits are rounded to bfloat16.
+
+    TensorFloat-32 holds bfloat16 numbers as they are, so logits and normalisers are the same as
+    with float32, and only the networks before the rounding, and gradients, lose digits.
+    """
+    return tensor_float_32() if params.rounds else nullcontext()
+
+
+@contextmanager
+def tensor_float_32() -> Iterator[None]:
+    """Context in which a GPU keeps ten bits of float32 numbers in products."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _device(module: torch.nn.Module) -> torch.device:
+    return next(module.parameters()).device

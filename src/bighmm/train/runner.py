@@ -1,0 +1,163 @@
+"""Runners: they give an update its batches, step by step, and read what came of it.
+
+`EagerRunner` does one step at a time on any device. `captured.CapturedRunner` replays a CUDA graph
+of a step. Everything random is a function of the seed and the step number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bighmm.base import randomness
+from bighmm.data.batches import Batch, Batches
+from bighmm.train.losses import State, Window
+from bighmm.train.update import Update
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """A step that was done or, where `loss` or `norm` is not finite, could not be."""
+
+    loss: float  # nats per token
+    norm: float  # of the gradient, or of the expected counts
+    size: float  # the learning rate, or the step size of Baum-Welch
+    tokens: int
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+class Runner(Protocol):
+    @property
+    def at_once(self) -> int:
+        """How many steps are best asked for together."""
+        ...
+
+    def run(self, step: int, count: int) -> list[StepResult]:
+        """Do steps `step` … `step + count - 1`; fewer come back where one could not be done."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint needs besides the step number."""
+        ...
+
+    def restore(self, tensors: dict[str, Tensor]) -> None: ...
+
+    def release(self) -> None:
+        """Give back the memory that only further steps need, as there are none for now."""
+        ...
+
+
+class EagerRunner:
+    """Steps one by one. With `full_batch` a step reads the batches of the first epoch, every time.
+
+    changed: called after every change of the parameters.
+    """
+
+    at_once = 1
+
+    def __init__(
+        self,
+        update: Update,
+        batches: Batches,
+        seed: int,
+        *,
+        full_batch: bool = False,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.update, self.batches, self.seed = update, batches, seed
+        self.full_batch, self.changed = full_batch, changed
+        self.device = next(update.params.parameters()).device
+        self.state: State | None = None
+        self._ahead: State | None = None  # the state after a step that has not been applied
+
+    def run(self, step: int, count: int) -> list[StepResult]:
+        results = []
+        for i in range(count):
+            results.append(self.measure(step + i))
+            if results[-1].finite:
+                self.apply(results[-1])
+        return results
+
+    def measure(self, step: int) -> StepResult:
+        """The loss of a step and the norm of its update, before any parameter changes."""
+        nats = torch.zeros((), dtype=torch.float64, device=self.device)
+        key, tokens, state = randomness.key(self.seed, step), 0, self.state
+        self.update.begin()
+        with self.update.precision():
+            for batch in self._batches(step):
+                window = on_device(batch, self.device)
+                if state is None or not batch.continues:
+                    state = self.update.initial_state(len(window.ids))
+                loss, state = self.update.accumulate(window, state, key)
+                nats += loss.double() * int(batch.lengths.sum())
+                tokens += int(batch.lengths.sum())
+            norm = self.update.norm()
+        total, size = torch.stack([nats, norm.double()]).tolist()  # the host waits here, once
+        self._ahead = {name: t.detach() for name, t in (state or {}).items()}
+        return StepResult(total / tokens, size, self.update.size(step), tokens)
+
+    def apply(self, result: StepResult) -> None:
+        """Change the parameters as the step that was measured last says."""
+        with self.update.precision():
+            self.update.apply(result.size)
+        self.changed()
+        self.state = self._ahead
+
+    def tensors(self) -> dict[str, Tensor]:
+        return saved_tensors(self.update.params, self.update.optimizer, self.state)
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.state = restore_tensors(self.update.params, self.update.optimizer, tensors)
+        self.changed()
+
+    def release(self) -> None: ...
+
+    def _batches(self, step: int) -> Iterator[Batch]:
+        if not self.full_batch:
+            return iter([self.batches.batch(step)])
+        return (self.batches.batch(i) for i in range(self.batches.steps_per_epoch))
+
+
+def on_device(batch: Batch, device: torch.device) -> Window:
+    states = None if batch.states is None else torch.from_numpy(batch.states).to(device)
+    ids, lengths = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.lengths))
+    return Window(ids, lengths, states)
+
+
+def saved_tensors(
+    params: nn.Module, optimizer: torch.optim.Optimizer | None, state: State | None
+) -> dict[str, Tensor]:
+    """Parameters, the optimiser's moments and the carried state, by name, on the CPU."""
+    tensors = {f"model.{k}": v for k, v in params.state_dict().items()}
+    if optimizer is not None:
+        for index, moments in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{k}": v for k, v in moments.items()}
+    tensors |= {f"carried.{k}": v for k, v in (state or {}).items()}
+    return {k: v.detach().cpu() for k, v in tensors.items()}
+
+
+def restore_tensors(
+    params: nn.Module, optimizer: torch.optim.Optimizer | None, tensors: dict[str, Tensor]
+) -> State | None:
+    """Put parameters and optimiser back; returns the carried state, if there was one."""
+    device = next(params.parameters()).device
+    groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition(".")
+        groups[group][rest] = tensor.to(device)
+    params.load_state_dict(groups["model"])
+    if optimizer is not None:
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in groups["optimizer"].items():
+            index, _, rest = name.partition(".")
+            moments.setdefault(int(index), {})[rest] = tensor
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    return groups["carried"] or None

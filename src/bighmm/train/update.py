@@ -1,0 +1,117 @@
+"""Updates: what a training step does to the parameters, on windows that are on the device.
+
+`Descent` takes AdamW steps on the gradient of a loss. The other update, expectation maximisation,
+is in a file of its own. A runner calls `begin`, then `accumulate` for each window of the step, then
+`norm` and `apply`. None of these asks the host for a number, so a graph can hold all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bighmm.train.losses import Loss, State, Window
+from bighmm.train.recipe import TrainingSettings
+from bighmm.train.schedule import Schedule
+
+
+class Update(Protocol):
+    @property
+    def params(self) -> nn.Module:
+        """The module whose parameters are changed."""
+        ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None: ...
+
+    def initial_state(self, rows: int) -> State:
+        """What is carried into the first window of a text."""
+        ...
+
+    def size(self, step: int) -> float:
+        """The learning rate of a step, or the step size of Baum-Welch."""
+        ...
+
+    def begin(self) -> None:
+        """Forget what was accumulated."""
+        ...
+
+    def accumulate(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
+        """Nats per token of a window, and what is carried on; its gradient or counts are added."""
+        ...
+
+    def norm(self) -> Tensor:
+        """The norm of what was accumulated; where the update clips, it is limited from here on."""
+        ...
+
+    def apply(self, size: float | Tensor) -> None:
+        """Change the parameters."""
+        ...
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Context manager that sets the precision of matrix products in a step."""
+        ...
+
+
+class Descent:
+    """AdamW on the gradient of a loss, with the gradient's norm clipped."""
+
+    def __init__(
+        self,
+        params: nn.Module,
+        loss: Loss,
+        settings: TrainingSettings,
+        schedule: Schedule,
+        optimizer: torch.optim.AdamW | None = None,
+    ) -> None:
+        self.params, self.loss = params, loss
+        self.largest_norm = settings.clip or math.inf
+        self.optimizer = optimizer or make_optimizer(params, settings)
+        self.initial_state, self.precision = loss.initial_state, loss.precision
+        self.size = schedule.rate
+
+    def begin(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def accumulate(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
+        loss, state = self.loss(window, state, key)
+        loss.backward()
+        return loss.detach(), state
+
+    def norm(self) -> Tensor:
+        """The fused optimiser of a GPU divides by a scale while it reads the gradients; elsewhere
+        they are scaled here.
+        """
+        parameters = list(self.params.parameters())
+        if not parameters[0].is_cuda:
+            return torch.nn.utils.clip_grad_norm_(parameters, self.largest_norm)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        scale = ((norm + 1e-6) / self.largest_norm).clamp(min=1.0)
+        self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
+        return norm
+
+    def apply(self, size: float | Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(torch.as_tensor(size))
+            else:
+                group["lr"] = size
+        self.optimizer.step()
+
+
+def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
+    """AdamW for all parameters of a module; fused and capturable on a GPU."""
+    device = next(params.parameters()).device
+    on_gpu = device.type == "cuda"
+    return torch.optim.AdamW(
+        params.parameters(),
+        lr=torch.tensor(settings.lr, device=device) if on_gpu else settings.lr,
+        betas=(settings.beta1, settings.beta2),
+        weight_decay=settings.weight_decay,
+        fused=on_gpu or None,
+        capturable=on_gpu,
+    )
