@@ -1,9 +1,9 @@
-"""A paper's tables with our figures beside them, from the files of a checkout.
+"""Tables of papers with our figures beside them, and the runs that they lack.
 
-recipes/PAPER/rows.toml   the tables and what the paper printed in them (`rows`), and what it says
-                          of its figures (`claims`)
-recipes/PAPER/NAME.toml   how the model of a row is trained (`runs`)
-labels/, models/          what recipes begin with (`prepare`)
-results/PAPER/*.json      what was measured (`record` makes such a file, `results` reads it)
-runs/PAPER/               the runs themselves
+PAPER/rows.toml             the tables, the paper's figures and its claims (`rows`, `claims`)
+PAPER/recipes/NAME.toml     how the model of a row is trained (`runs`)
+PAPER/results/TABLE.jsonl   what was measured, one run per line (`record`, `results`)
+
+Two folders of the checkout belong to it and are not in git: runs/PAPER/ for the runs, and labels/
+and models/ for what recipes are initialised with (`prepare`). The command is in `command`.
 """

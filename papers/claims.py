@@ -1,13 +1,13 @@
-"""Whether what a paper says of its figures is so of ours."""
+"""The claims of a paper, judged by its figures and by ours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from bighmm.reproduce.inequality import Term, Values
-from bighmm.reproduce.results import ours
-from bighmm.reproduce.rows import Claim, Paper
+from papers.inequality import Term, Values
+from papers.results import Results
+from papers.rows import Claim, Paper
 
 Verdict = Literal["holds", "does not hold", "not measured"]
 VERDICTS: dict[bool | None, Verdict] = {
@@ -20,16 +20,19 @@ VERDICTS: dict[bool | None, Verdict] = {
 @dataclass(frozen=True)
 class Judged:
     claim: Claim
-    paper: Values  # the sides of its inequality as the paper printed them, where it did
+    paper: Values  # sides of the inequality by the figures that the paper printed
     ours: Values
     verdict: Verdict
 
 
-def judge(paper: Paper, claim: Claim) -> Judged:
-    """Means over all runs are compared, and with the figure "spread" highest less lowest."""
+def judge(paper: Paper, results: Results, claim: Claim) -> Judged:
+    """A claim with the values of its sides, and whether it holds for ours.
+
+    A figure is the mean over all runs; "spread" is the highest minus the lowest.
+    """
     inequality = claim.inequality
     printed = inequality.values(lambda term: _printed(paper, claim, term))
-    measured = inequality.values(lambda term: _measured(paper, claim, term))
+    measured = inequality.values(lambda term: _measured(paper, results, claim, term))
     return Judged(claim, printed, measured, VERDICTS[inequality.holds(measured)])
 
 
@@ -43,8 +46,8 @@ def _printed(paper: Paper, claim: Claim, term: Term) -> float | None:
     return None
 
 
-def _measured(paper: Paper, claim: Claim, term: Term) -> float | None:
-    found = ours(paper, paper.rows_of(term.name or "", claim.corpus)[0])
+def _measured(paper: Paper, results: Results, claim: Claim, term: Term) -> float | None:
+    found = results.figures(paper.rows_of(term.name or "", claim.corpus)[0])
     figure = term.figure or claim.figure
     if found is None:
         return None

@@ -11,8 +11,8 @@ import tyro
 from rich.markup import escape
 
 from bighmm.cli.common import AsJson, at_least_one, err, out, parse, print_json
-from bighmm.reproduce.plots import find_matplotlib, write_plots
-from bighmm.reproduce.report import (
+from papers.plots import find_matplotlib, write_plots
+from papers.report import (
     as_grid,
     as_markdown,
     as_objects,
@@ -22,10 +22,12 @@ from bighmm.reproduce.report import (
     heading_of,
     write_docs,
 )
-from bighmm.reproduce.rows import Paper, papers_in, read_paper
-from bighmm.reproduce.runs import find_files, missing, run_jobs, to_prepare
+from papers.results import Results, read_results
+from papers.rows import Paper, papers_in, read_paper
+from papers.runs import find_files, missing, run_jobs, to_prepare
 
-WIDTH = 120  # of a table where there is no terminal
+CHECKOUT = Path(__file__).resolve().parent.parent
+WIDTH = 120  # of tables that are not printed on a terminal
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,13 @@ class ReproduceArguments:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="PAPER[/TABLE]", help="Without it, the papers there are."),
     ] = None
-    root: Annotated[Path, tyro.conf.arg(help="The checkout, with recipes/ and results/.")] = Path()
+    root: Annotated[
+        Path | None,
+        tyro.conf.arg(help="Another checkout, whose papers/PAPER/ is read instead of this one's."),
+    ] = None
     results: Annotated[
-        Path | None, tyro.conf.arg(help="Another folder of results than the checkout's.")
+        Path | None,
+        tyro.conf.arg(help="Another folder for results: FOLDER/PAPER/TABLE.jsonl."),
     ] = None
     only: Annotated[
         str | None, tyro.conf.arg(help="Only rows with this in the name of their recipe.")
@@ -69,31 +75,36 @@ class ReproduceArguments:
 
 
 def reproduce_command(argv: list[str]) -> None:
+    """Print the tables of a paper, and with --run train what they lack first."""
     arguments = parse(ReproduceArguments, argv, "reproduce")
     _check(arguments)
     if arguments.paper is None:
         _list_papers(arguments)
         return
     name, _, table = arguments.paper.partition("/")
-    paper = selected = read_paper(arguments.root, name, arguments.results)
+    paper = selected = read_paper(_root(arguments), name, arguments.results)
     if table:
         selected = selected.only_table(table)
     if arguments.only is not None:
         selected = selected.only_recipes(arguments.only)
-    # Whatever is wrong is said before hours of training, not after.
+    # Mistakes are reported before hours of training, not after.
+    results = read_results(paper)
     if arguments.write_docs is not None:
         check_marks(selected, arguments.write_docs)
     if arguments.plots is not None:
         find_matplotlib()
-    failed = _run(paper, selected, arguments) if arguments.run else []
+    failed = []
+    if arguments.run:
+        failed = _run(paper, selected, results, arguments)
+        results = read_results(paper)
 
     if arguments.write_docs is not None:
-        write_docs(selected, arguments.write_docs)
+        write_docs(selected, results, arguments.write_docs)
         _say(f"wrote {arguments.write_docs}")
     if arguments.plots is not None:
-        drawn = write_plots(selected, arguments.plots)
+        drawn = write_plots(selected, results, arguments.plots)
         _say(f"wrote {', '.join(map(str, drawn))}" if drawn else "there is nothing to draw yet")
-    _show(selected, arguments)
+    _show(selected, results, arguments)
     if failed:
         _say(f"bighmm: {len(failed)} of the runs failed: {', '.join(failed)}")
         sys.exit(1)
@@ -109,8 +120,18 @@ def _check(arguments: ReproduceArguments) -> None:
         raise ValueError("name a paper first; bighmm reproduce lists those that there are")
 
 
-def _run(paper: Paper, selected: Paper, arguments: ReproduceArguments) -> list[str]:
-    jobs = missing(paper, selected, _seeds(arguments.seeds))
+def _root(arguments: ReproduceArguments) -> Path:
+    """The checkout whose papers are read, relative where it is the current folder."""
+    if arguments.root is not None:
+        return arguments.root
+    return Path() if Path.cwd() == CHECKOUT else CHECKOUT
+
+
+def _run(
+    paper: Paper, selected: Paper, results: Results, arguments: ReproduceArguments
+) -> list[str]:
+    """Train what the selected rows lack and return the names of runs that failed."""
+    jobs = missing(paper, selected, results, _seeds(arguments.seeds))
     files = find_files(arguments.data, arguments.tokenizer, paper, jobs)
     if entries := to_prepare(paper, jobs):
         _say(f"to prepare: {', '.join(entry.makes for entry in entries)}")
@@ -132,7 +153,8 @@ def _seeds(text: str | None) -> list[int]:
 
 
 def _list_papers(arguments: ReproduceArguments) -> None:
-    papers = [read_paper(arguments.root, name) for name in papers_in(arguments.root)]
+    root = _root(arguments)
+    papers = [read_paper(root, name) for name in papers_in(root)]
     if arguments.as_json:
         rows = [
             {
@@ -150,25 +172,27 @@ def _list_papers(arguments: ReproduceArguments) -> None:
             print(f"  {paper.name}/{table.name}: {table.title}")
 
 
-def _show(paper: Paper, arguments: ReproduceArguments) -> None:
+def _show(paper: Paper, results: Results, arguments: ReproduceArguments) -> None:
     if arguments.as_json:
-        print_json(as_objects(paper))
+        print_json(as_objects(paper, results))
         return
     if arguments.markdown:
-        texts = [as_markdown(paper, table) for table in paper.tables]
-        print("\n".join(texts + ([claims_as_markdown(paper)] if paper.claims else [])), end="")
+        texts = [as_markdown(paper, results, table) for table in paper.tables]
+        if paper.claims:
+            texts.append(claims_as_markdown(paper, results))
+        print("\n".join(texts), end="")
         return
     console = out()
     if not console.is_terminal:
         console.width = WIDTH
-    grids = [as_grid(paper, table) for table in paper.tables]
+    grids = [as_grid(paper, results, table) for table in paper.tables]
     console.print(paper.title, markup=False)
     for table, grid in zip(paper.tables, grids, strict=True):
         console.print(f"\n[bold]{escape(heading_of(table))}[/]")
         console.print(grid)
     if paper.claims:
         console.print("\n[bold]What the paper says[/]")
-        console.print(claims_as_grid(paper))
+        console.print(claims_as_grid(paper, results))
 
 
 def _say(sentence: str) -> None:

@@ -1,11 +1,11 @@
-"""Inequalities between figures of models, as a line of text.
+"""Inequalities between figures of models, written as a line of text.
 
     ablation-b <= 0.75 * scalar
     0.9 * linear <= mlp <= 1.1 * linear
     factored:spread < 0.5 * scalar:spread + 0.5 * mlp:spread
 
-Sides are sums of terms: a name, a number times a name, or a number. Names have dashes in them, so
-every sign stands between spaces. What follows a colon is the figure of that model that is meant.
+A side is a sum of terms: a name, a number times a name, or a number. Every sign stands between
+spaces, since names may contain dashes. A name may be followed by a colon and the figure to take.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TERM = re.compile(rf"(?:({NUMBER}) \* )?({NAME})(?::(\w+))?|({NUMBER})")
 @dataclass(frozen=True)
 class Term:
     factor: float
-    name: str | None  # None: the factor is all there is
+    name: str | None  # None: the term is the number `factor`
     figure: str | None = None
 
 
@@ -40,7 +40,7 @@ class Inequality:
 
     @property
     def terms(self) -> list[Term]:
-        """Those with a name."""
+        """The terms with a name."""
         return [term for side in self.sides for term in side if term.name is not None]
 
     @property
@@ -48,24 +48,24 @@ class Inequality:
         return list(dict.fromkeys(term.name for term in self.terms if term.name))
 
     def values(self, lookup: Lookup) -> Values:
-        """What each side comes to; None where `lookup` has no figure for one of its names."""
+        """The value of each side; None where `lookup` has no figure for one of its names."""
         return [_sum(side, lookup) for side in self.sides]
 
     def holds(self, values: Values) -> bool | None:
-        """None if what is known does not decide it."""
+        """Whether the inequality holds; None if the known values do not decide it."""
         for (left, right), sign in zip(itertools.pairwise(values), self.signs, strict=True):
             if left is not None and right is not None and not SIGNS[sign](left, right):
                 return False
         return None if None in values else True
 
     def written(self, values: Values) -> str:
-        """The same with its values instead of the sides."""
+        """The inequality as text, with values in place of its sides."""
         words = ["–" if value is None else f"{value:.1f}" for value in values]
         return " ".join(itertools.chain(*zip(words, (*self.signs, ""), strict=True))).rstrip()
 
 
 def parse(text: str) -> Inequality:
-    """Raises ValueError with one sentence for what is no inequality."""
+    """The inequality in a line of text; ValueError with one sentence if it is none."""
     sides, signs = _cut(text, "<=|>=|<|>")
     if not signs:
         raise ValueError(f"{text!r} compares nothing; put <, <=, > or >= between spaces")

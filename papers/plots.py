@@ -1,4 +1,4 @@
-"""A paper's charts, drawn from the result files; needs the extra `bighmm[plot]`."""
+"""The charts of a paper, drawn from stored results; needs the extra `bighmm[plot]`."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bighmm.reproduce.results import ours, read_results
-from bighmm.reproduce.rows import Paper, Row, Table
+from papers.results import Results
+from papers.rows import Paper, Row, Table
 
-BARS = 0.8  # of the room of a word
+BARS = 0.8  # width of all bars at one word, in units of the axis
 COLOURS = ("#1f5fa8", "#d9730d", "#2d8a4e", "#8e44ad", "#b03a2e", "#5d6d7e", "#17a2a2")
 
 
 def find_matplotlib() -> None:
+    """Raises ValueError if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("matplotlib is not installed; install bighmm[plot] or leave out --plots")
 
 
-def write_plots(paper: Paper, folder: Path) -> list[Path]:
-    """TABLE.png of every table with an axis; curves.png if all tables that it needs are there.
+def write_plots(paper: Paper, results: Results, folder: Path) -> list[Path]:
+    """Draw TABLE.png of every table with an axis and curves.png, and return the written files.
 
-    What there is nothing to draw of is left out. Returns what was written.
+    A chart without any figure is left out, and so are curves unless all their tables are chosen.
     """
     find_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
-    charts = {table.name: _chart(paper, table) for table in paper.tables if table.axis}
-    charts["curves"] = _curves(paper)
+    charts = {table.name: _chart(paper, results, table) for table in paper.tables if table.axis}
+    charts["curves"] = _curves(paper, results)
     written = []
     for name, figure in charts.items():
         if figure is not None:
@@ -37,11 +38,11 @@ def write_plots(paper: Paper, folder: Path) -> list[Path]:
     return written
 
 
-def _chart(paper: Paper, table: Table) -> Any:
-    """Perplexity over the x of the rows: our means and spreads, the paper's points.
+def _chart(paper: Paper, results: Results, table: Table) -> Any:
+    """A figure of perplexity over x, with our means and spreads and the paper's points, or None.
 
-    Numbers make lines and words make bars, one for each series; a row without an x is a broken
-    line across.
+    Each series is a line where x is a number, and bars where it is a word. A row without x is a
+    horizontal line.
     """
     figure, axes = _new_figure((7, 4.2))
     placed = [row for row in table.rows if row.x is not None]
@@ -55,9 +56,9 @@ def _chart(paper: Paper, table: Table) -> Any:
         shift = (number - (len(series) - 1) / 2) * BARS / len(series) if words else 0.0
         places = [xs.index(row.x) + shift if words else row.x for row in rows]
         colour = COLOURS[number % len(COLOURS)]
-        drawn |= _series(axes, paper, rows, places, name, colour, BARS / len(series))
+        drawn |= _series(axes, paper, results, rows, places, name, colour, BARS / len(series))
     for number, row in enumerate(row for row in table.rows if row.x is None):
-        if found := ours(paper, row):
+        if found := results.figures(row):
             grey, style = ("0.2", "--") if number % 2 == 0 else ("0.55", ":")
             label = f"ours, {row.row}"
             axes.axhline(found[paper.figure], color=grey, linestyle=style, label=label)
@@ -80,15 +81,16 @@ def _chart(paper: Paper, table: Table) -> Any:
 def _series(
     axes: Any,
     paper: Paper,
+    results: Results,
     rows: list[Row],
     places: list[Any],
     name: str,
     colour: str,
     width: float,
 ) -> bool:
-    """Whether there was anything to draw."""
+    """Draw one series; whether it has any figure."""
     both = sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])
-    measured = [(x, found) for x, row in both if (found := ours(paper, row))]
+    measured = [(x, found) for x, row in both if (found := results.figures(row))]
     printed = [(x, row.paper[paper.figure]) for x, row in both if paper.figure in row.paper]
     if measured:
         line = [x for x, _ in measured], [found[paper.figure] for _, found in measured]
@@ -113,28 +115,28 @@ def _series(
     return bool(measured or printed)
 
 
-def _curves(paper: Paper) -> Any:
-    """Validation perplexity over epochs, one panel per corpus, a line per run.
+def _curves(paper: Paper, results: Results) -> Any:
+    """A figure of validation perplexity over epochs, or None: a panel per corpus, a line per run.
 
-    Hidden Markov models have full lines, the others broken ones.
+    Lines of hidden Markov models are solid, those of other models dashed.
     """
     tables = [table for table in paper.tables if table.name in paper.curves]
-    found: dict[str, dict[str, tuple[Row, list[Any]]]] = {}  # by corpus and by name of the runs
+    found: dict[str, dict[str, tuple[Row, list[Any]]]] = {}  # by corpus and by name of its runs
     for table in tables:
         for row in table.rows:
-            results = [result for result in read_results(paper, row) if result["valid_curve"]]
-            if results:
-                found.setdefault(row.corpus, {})[row.stem] = (row, results)
+            runs = [run.fields for run in results.of(row).values() if run.fields["valid_curve"]]
+            if runs:
+                found.setdefault(row.corpus, {})[row.stem] = (row, runs)
     if not found or len(tables) < len(paper.curves):
         return None
     figure, panels = _new_figure((7 * len(found), 4.8), len(found))
     for axes, (corpus, models) in zip(panels, found.items(), strict=True):
         ordered = sorted(models.values(), key=lambda model: -_best(model[1]))
-        for number, (row, results) in enumerate(ordered):
-            for again, result in enumerate(results):
+        for number, (row, runs) in enumerate(ordered):
+            for again, run in enumerate(runs):
                 axes.plot(
-                    *_epochs(result),
-                    linestyle="-" if _is_hmm(result) else "--",
+                    *_epochs(run),
+                    linestyle="-" if _is_hmm(run) else "--",
                     linewidth=1.6,
                     color=_shade(number, len(ordered)),
                     label=None if again else _powers(row.row),
@@ -150,20 +152,21 @@ def _curves(paper: Paper) -> Any:
     return figure
 
 
-def _epochs(result: dict[str, Any]) -> tuple[list[float], list[float]]:
-    per_epoch = result["steps"] / result["recipe"]["training"]["epochs"]
+def _epochs(run: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """The validation curve of a run: epochs, and perplexities."""
+    per_epoch = run["steps"] / run["settings"]["training"]["epochs"]
     return (
-        [step / per_epoch for step, _ in result["valid_curve"]],
-        [perplexity for _, perplexity in result["valid_curve"]],
+        [step / per_epoch for step, _ in run["valid_curve"]],
+        [perplexity for _, perplexity in run["valid_curve"]],
     )
 
 
-def _is_hmm(result: dict[str, Any]) -> bool:
-    return result["recipe"]["model"].get("family", "hmm") == "hmm"
+def _is_hmm(run: dict[str, Any]) -> bool:
+    return run["settings"]["model"].get("family", "hmm") == "hmm"
 
 
-def _best(results: list[dict[str, Any]]) -> float:
-    return min(result["valid"]["perplexity"] for result in results)
+def _best(runs: list[dict[str, Any]]) -> float:
+    return min(run["valid"]["perplexity"] for run in runs)
 
 
 def _label(whose: str, series: str) -> str:
@@ -171,12 +174,12 @@ def _label(whose: str, series: str) -> str:
 
 
 def _powers(text: str) -> str:
-    """2^14 as it is written by hand, in the notation of matplotlib."""
+    """Text in which 2^14 is written in matplotlib's notation for powers."""
     return re.sub(r"(\d)\^(\d+)", r"$\1^{\2}$", text)
 
 
 def _ticks(xs: list[Any]) -> list[str]:
-    """Numbers as they are, or as powers of two where they are that and would be long."""
+    """Labels of numbers; large powers of two are written as powers."""
     powers = [math.log2(x) for x in xs]
     if xs[-1] > 1 << 17 and all(power.is_integer() for power in powers):
         return [f"$2^{{{power:.0f}}}$" for power in powers]
@@ -188,14 +191,14 @@ def _plain(value: float, _: int) -> str:
 
 
 def _shade(number: int, of: int) -> Any:
-    """From light to dark, the best model darkest."""
+    """A colour from light to dark; the last, of the best model, is the darkest."""
     from matplotlib import colormaps
 
     return colormaps["viridis_r"](0.1 + 0.9 * number / max(of - 1, 1))
 
 
 def _new_figure(size: tuple[float, float], panels: int = 0) -> Any:
-    """A figure that belongs to no window; with `panels`, that many axes in a row."""
+    """A figure without a window and its axes, or with `panels` that many axes in a row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")

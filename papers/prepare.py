@@ -1,8 +1,9 @@
-"""What recipes name and training cannot begin without: labels, and models to begin with.
+"""Folders that recipes refer to: labels and pretrained models.
 
-An entry of [[prepare]] in rows.toml makes one folder, by a command line of this library to which
-`--data`, `--tokenizer` and `--out` are added, or says what is to be put there by hand. Recipes need
-it by naming the folder in their section [initial], other entries by naming it in their command.
+An entry of [[prepare]] in rows.toml describes one folder. It has a command line of bighmm that
+makes the folder (`--data`, `--tokenizer` and `--out` are added), or a sentence that tells the user
+what to put there. Recipes refer to folders in their section [initial], other entries in their
+command.
 """
 
 from __future__ import annotations
@@ -11,24 +12,25 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from bighmm.reproduce.rows import Paper, Prepare
 from bighmm.train.recipe import read_recipe
+from papers.rows import Paper, Prepare
 
-FINISHED = ("manifest.json", "result.json")  # what labels and runs have when they are complete
+FINISHED = ("manifest.json", "result.json")  # one of these is written last, by labels and by runs
 
 
 def named_in(recipe: Path) -> list[str]:
-    """The folders that a recipe begins with."""
+    """The folders that a recipe refers to."""
     return read_recipe(recipe).initial.folders()
 
 
 def needs(entry: Prepare, paper: Paper) -> list[Prepare]:
-    """The other entries that an entry's command names."""
+    """The other entries whose folders an entry's command names."""
     words = shlex.split(entry.command or "")
     return [other for other in paper.prepare if other is not entry and other.makes in words]
 
 
 def is_there(entry: Prepare, paper: Paper) -> bool:
+    """Whether the folder of an entry is complete."""
     folder = paper.root / entry.makes
     if entry.by_hand is not None:
         return folder.exists()
@@ -36,9 +38,9 @@ def is_there(entry: Prepare, paper: Paper) -> bool:
 
 
 def unprepared(paper: Paper, folders: Iterable[str]) -> list[Prepare]:
-    """What is to be made before these folders are all there, in an order in which it can be.
+    """The entries to make for these folders, each after those that it needs.
 
-    Raises ValueError with one sentence if something that is put there by hand is not there.
+    Raises ValueError with one sentence if a folder is missing that the user has to provide.
     """
     found: dict[str, Prepare] = {}
 

@@ -1,4 +1,4 @@
-"""What is kept of a finished run: its recipe, its curve, what it reached, and where."""
+"""The record of a finished run: recipe, figures, validation curve, commit and device."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+import bighmm
 from bighmm.base.files import read_json
 from bighmm.train.recipe import InitialSettings
 
@@ -23,9 +24,9 @@ PATHS = (
 
 
 def record_of(run: Path) -> dict[str, Any]:
-    """The content of a result file for the run in this folder.
+    """The record of the finished run in a folder.
 
-    Paths of this machine are cut down to the names of what they lead to.
+    Paths are reduced to their last part, so that nothing of this machine is recorded.
     """
     result = read_json(run / "result.json")
     del result["run"], result["samples"]
@@ -38,7 +39,7 @@ def record_of(run: Path) -> dict[str, Any]:
 
 
 def surroundings() -> dict[str, Any]:
-    """Where and with what a figure was measured."""
+    """Commit, device, threads and versions that a figure was measured with."""
     return {
         "commit": commit(),
         "device": device_name(),
@@ -49,10 +50,13 @@ def surroundings() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the code that was measured, with a mark if it was changed since."""
-    if given := os.environ.get("BIGHMM_COMMIT"):  # where there is a copy without its history
+    """The commit of the imported package, marked -dirty if files were changed since.
+
+    Where the package is a copy without its history, the environment variable BIGHMM_COMMIT has it.
+    """
+    if given := os.environ.get("BIGHMM_COMMIT"):
         return given
-    here = Path(__file__).resolve()
+    here = Path(bighmm.__file__ or __file__).resolve()
     try:
         # An installed copy may lie inside the repository of something else.
         _git("ls-files", "--error-unmatch", here.name, folder=here.parent)
@@ -63,13 +67,14 @@ def commit() -> str:
 
 
 def device_name() -> str:
+    """The name of the GPU, or the number of CPU cores and their architecture."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return f"{os.cpu_count()} CPU cores, {platform.machine()}"
 
 
 def _valid_curve(run: Path) -> list[list[float]]:
-    """[step, validation perplexity] of every check; a model that is only counted has none."""
+    """[step, validation perplexity] of every check; empty for a model without training steps."""
     path = run / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     entries = map(json.loads, lines)

@@ -1,4 +1,4 @@
-"""The tables of a paper for people, for programs and for documents."""
+"""The tables and claims of a paper as text, as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from bighmm.reproduce.claims import Judged, judge
-from bighmm.reproduce.inequality import Values
-from bighmm.reproduce.results import ours, result_files
-from bighmm.reproduce.rows import FIGURES, Number, Paper, Row, Table
+from papers.claims import Judged, judge
+from papers.inequality import Values
+from papers.results import Results
+from papers.rows import FIGURES, Number, Paper, Row, Table
 
 NOTHING = "–"
 WORDS = ("model", "corpus", "claim")  # columns that hold no numbers
 HEADINGS = {"eval_ms": "ms"}
-CLAIMS = "claims"  # the place of the claims in a document
+CLAIMS = "claims"  # the name of the claims in the marks of a document
 
 
-def as_objects(paper: Paper) -> dict[str, Any]:
-    """All rows with the paper's figures, ours (None if there are none), and the files of ours.
+def as_objects(paper: Paper, results: Results) -> dict[str, Any]:
+    """All rows and claims, ready for JSON.
 
-    The sides of a claim's inequality are None where a figure that it needs is not there.
+    A row has the figures of the paper, ours (None without a run) and the files with our runs. The
+    sides of a claim's inequality are None where a figure is missing.
     """
     rows = []
     for table in paper.tables:
         for row in table.rows:
-            files = result_files(paper, row).values()
             rows.append(
                 {
                     "table": table.name,
@@ -37,11 +37,12 @@ def as_objects(paper: Paper) -> dict[str, Any]:
                     "corpus": row.corpus,
                     "recipe": row.recipe,
                     "paper": row.paper,
-                    "ours": ours(paper, row),
-                    "results": [_from(paper.root, path) for path in files],
+                    "ours": results.figures(row),
+                    "results": [_from(paper.root, path) for path in results.files(row)],
                 }
             )
-    return {"rows": rows, "claims": [_claim_object(judge(paper, c)) for c in paper.claims]}
+    claims = [_claim_object(judge(paper, results, claim)) for claim in paper.claims]
+    return {"rows": rows, "claims": claims}
 
 
 def heading_of(table: Table) -> str:
@@ -50,43 +51,46 @@ def heading_of(table: Table) -> str:
     return f"{name}: {table.title}"
 
 
-def as_grid(paper: Paper, table: Table) -> Grid:
-    """A table to be printed on a terminal."""
-    return _grid(_columns(paper, table))
+def as_grid(paper: Paper, results: Results, table: Table) -> Grid:
+    """A table for the terminal."""
+    return _grid(_columns(paper, results, table))
 
 
-def as_markdown(paper: Paper, table: Table) -> str:
-    return f"**{heading_of(table)}**\n\n{_markdown(_columns(paper, table))}"
+def as_markdown(paper: Paper, results: Results, table: Table) -> str:
+    """A table with its heading, as Markdown."""
+    return f"**{heading_of(table)}**\n\n{_markdown(_columns(paper, results, table))}"
 
 
-def claims_as_grid(paper: Paper) -> Grid:
-    return _grid(_claim_columns(paper))
+def claims_as_grid(paper: Paper, results: Results) -> Grid:
+    """The claims for the terminal."""
+    return _grid(_claim_columns(paper, results))
 
 
-def claims_as_markdown(paper: Paper) -> str:
+def claims_as_markdown(paper: Paper, results: Results) -> str:
+    """The claims with a heading, as Markdown."""
     heading = "What the paper says, and whether it is so here"
-    return f"**{heading}**\n\n{_markdown(_claim_columns(paper))}"
+    return f"**{heading}**\n\n{_markdown(_claim_columns(paper, results))}"
 
 
 def check_marks(paper: Paper, path: Path) -> None:
-    """ValueError unless the document has a place for every table."""
+    """Raises ValueError unless the document has the marks of every table."""
     _replaced(paper, path, dict.fromkeys(places_of(paper), ""))
 
 
-def write_docs(paper: Paper, path: Path) -> None:
-    """Put every table between its marks in a document, and the claims, if all of them are chosen.
+def write_docs(paper: Paper, results: Results, path: Path) -> None:
+    """Write every table into a document between its marks, and the claims of a whole paper.
 
-    <!-- begin PAPER/TABLE --> and <!-- end PAPER/TABLE -->, each on a line of its own.
+    The marks are <!-- begin PAPER/TABLE --> and <!-- end PAPER/TABLE -->, each on its own line.
     """
-    texts = [as_markdown(paper, table) for table in paper.tables]
+    texts = [as_markdown(paper, results, table) for table in paper.tables]
     if CLAIMS in places_of(paper):
-        texts.append(claims_as_markdown(paper))
+        texts.append(claims_as_markdown(paper, results))
     contents = dict(zip(places_of(paper), texts, strict=True))
     path.write_text(_replaced(paper, path, contents), encoding="utf-8")
 
 
 def places_of(paper: Paper) -> list[str]:
-    """The names of what a document has of a paper."""
+    """The names in the marks of a document: the tables, and claims for a whole paper."""
     claims = [CLAIMS] if paper.whole and paper.claims else []
     return [table.name for table in paper.tables] + claims
 
@@ -122,8 +126,8 @@ def _markdown(columns: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _claim_columns(paper: Paper) -> list[list[str]]:
-    found = [judge(paper, claim) for claim in paper.claims]
+def _claim_columns(paper: Paper, results: Results) -> list[list[str]]:
+    found = [judge(paper, results, claim) for claim in paper.claims]
 
     def written(judged: Judged, values: Values) -> str:
         nothing = all(value is None for value in values)
@@ -149,13 +153,13 @@ def _claim_object(judged: Judged) -> dict[str, Any]:
 
 
 def _from(root: Path, path: Path) -> str:
-    """A path as seen from the checkout."""
+    """A path relative to the checkout."""
     return Path(os.path.relpath(path, root)).as_posix()
 
 
-def _columns(paper: Paper, table: Table) -> list[list[str]]:
-    """Each with its heading first: what the paper printed in this table, and ours beside it."""
-    found = [ours(paper, row) for row in table.rows]
+def _columns(paper: Paper, results: Results, table: Table) -> list[list[str]]:
+    """The columns of a table, heading first: figures of the paper, each with ours beside it."""
+    found = [results.figures(row) for row in table.rows]
     columns = [["model", *(row.row if row.recipe else f"{row.row} (cited)" for row in table.rows)]]
     if len({row.corpus for row in table.rows}) > 1:
         columns.append(["corpus", *(row.corpus for row in table.rows)])
@@ -171,7 +175,7 @@ def _columns(paper: Paper, table: Table) -> list[list[str]]:
 
 
 def _printed(row: Row, key: str, with_range: bool) -> str:
-    """A figure of the paper, with the digits it has there."""
+    """A figure of the paper, with the digits that it has there."""
     value: Number | None = row.paper.get(key)
     if value is None:
         return NOTHING

@@ -1,30 +1,30 @@
-"""recipes/PAPER/rows.toml: a paper's tables, row by row, with the figures it printed.
+"""papers/PAPER/rows.toml: the tables of a paper, row by row, with the figures it printed.
 
     title = "Who, when, what"
-    figure = "valid"                       # or "test": what charts and claims are of
-    curves = ["table1"]                    # tables whose models' curves are drawn, if any
+    figure = "valid"                       # or "test": the split of charts and claims
+    curves = ["table1"]                    # tables whose validation curves are drawn
     tokenizers = ["web"]                   # corpora that need a tokenizer file
 
     [[tables]]
     name = "figure3"
     title = "What it shows"
-    seeds = [42, 52]                       # each row is run with all of these; without it, with one
-    axis = "states"                        # a chart too, over the `x` of every row
+    seeds = [42, 52]                       # seeds of every row; without it, one run with seed 1
+    axis = "states"                        # draws a chart over the `x` of the rows
 
     [[tables.rows]]
     row = "VL-HMM 2^15"
     corpus = "ptb"
-    recipe = "vl-hmm-32768"                # recipes/PAPER/vl-hmm-32768.toml; without it: only cited
+    recipe = "vl-hmm-32768"                # recipes/vl-hmm-32768.toml; without it, only cited
     paper = { valid = 125.0, params = 11.4e6 }
-    range = [124.1, 126.3]                 # lowest and highest, where the paper says so
-    x = 32768                              # words make bars; a row without x is a line across
-    series = "independent"                 # which line of the chart, where there are several
+    range = [124.1, 126.3]                 # lowest and highest figure of several runs
+    x = 32768                              # words make bars; without x, a horizontal line
+    series = "independent"                 # line of the chart, where there are several
 
-    [[claims]]                             # what the paper says of its figures (`claims`)
+    [[claims]]                             # a statement of the paper (`claims`)
     says = "More states are better"
     if = "vl-hmm-32768 < 0.95 * vl-hmm-16384"
 
-    [[prepare]]                            # what recipes name and `--run` makes first (`prepare`)
+    [[prepare]]                            # a folder that `--run` makes first (`prepare`)
     makes = "labels/random-512"
     corpus = "web"
     command = "distill random --states 512"
@@ -41,16 +41,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bighmm.reproduce.inequality import Inequality, parse
+from papers.inequality import Inequality, parse
 
-FIGURES = ("params", "train", "valid", "test", "eval_ms")  # what a paper may print of a model
+FIGURES = ("params", "train", "valid", "test", "eval_ms")  # figures of a model in a paper
+
+FOLDER, ROWS = "papers", "rows.toml"  # in a checkout: papers/PAPER/rows.toml
 
 Number = int | float
 
 
 @dataclass(frozen=True)
 class Row:
-    row: str  # what the paper calls it
+    row: str  # its name in the paper
     corpus: str
     recipe: str | None = None
     paper: dict[str, Number] = field(default_factory=dict)
@@ -60,8 +62,8 @@ class Row:
 
     @property
     def stem(self) -> str:
-        """What its runs and results are called: RECIPE-CORPUS."""
-        assert self.recipe is not None, "a row that is only cited has none"
+        """The name of its runs: RECIPE-CORPUS, or RECIPE where that ends in -CORPUS."""
+        assert self.recipe is not None, "a row that is only cited has no runs"
         ending = f"-{self.corpus}"
         return self.recipe if self.recipe.endswith(ending) else self.recipe + ending
 
@@ -77,22 +79,22 @@ class Table:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of its figures; names in the inequality are those of recipes."""
+    """A statement of a paper as an inequality between figures of recipes."""
 
     says: str
     inequality: Inequality
-    figure: str  # what is compared where the inequality does not say it
-    corpus: str | None = None  # needed where a recipe has rows on several
+    figure: str  # compared where a term of the inequality names no figure
+    corpus: str | None = None  # needed where a recipe has rows on several corpora
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """A folder that recipes name: made by a command, or put there by hand."""
+    """A folder that recipes refer to: made by a command, or put there by the user."""
 
-    makes: str  # seen from the checkout
+    makes: str  # path relative to the checkout
     corpus: str | None = None
     command: str | None = None
-    by_hand: str | None = None  # what belongs there
+    by_hand: str | None = None  # tells the user what to put there
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,13 @@ class Paper:
     name: str
     title: str
     tables: tuple[Table, ...]
-    results: Path  # the folder of its result files
+    results_folder: Path
     figure: str = "valid"
     curves: tuple[str, ...] = ()
     tokenizers: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     prepare: tuple[Prepare, ...] = ()
-    whole: bool = True  # or only some of its tables or rows
+    whole: bool = True  # False: only some of its tables or rows
 
     @property
     def rows(self) -> list[Row]:
@@ -118,9 +120,18 @@ class Paper:
         return self.root / "runs" / self.name
 
     def recipe_file(self, row: Row) -> Path:
-        return self.root / "recipes" / self.name / f"{row.recipe}.toml"
+        return self.root / FOLDER / self.name / "recipes" / f"{row.recipe}.toml"
+
+    def results_file(self, row: Row) -> Path:
+        """The file of new results of a row: that of the first table with its recipe and corpus."""
+        assert self.whole, "the first table may be one that is left out"
+        for table in self.tables:
+            if any((r.recipe, r.corpus) == (row.recipe, row.corpus) for r in table.rows):
+                return self.results_folder / f"{table.name}.jsonl"
+        raise AssertionError(f"{row} is no row of {self.name}")
 
     def only_table(self, name: str) -> Paper:
+        """The paper with one table; ValueError if there is none of that name."""
         chosen = tuple(table for table in self.tables if table.name == name)
         if not chosen:
             known = ", ".join(table.name for table in self.tables)
@@ -128,7 +139,7 @@ class Paper:
         return self._part(chosen)
 
     def only_recipes(self, text: str) -> Paper:
-        """The rows whose recipe's name contains a text."""
+        """The paper with the rows whose recipe has a text in its name; ValueError without any."""
         tables = []
         for table in self.tables:
             rows = tuple(row for row in table.rows if row.recipe and text in row.recipe)
@@ -139,11 +150,11 @@ class Paper:
         return self._part(tuple(tables))
 
     def rows_of(self, recipe: str, corpus: str | None) -> list[Row]:
-        """The rows that a claim means by the name of a recipe."""
+        """The rows with a recipe, on one corpus or on all."""
         return [r for r in self.rows if r.recipe == recipe and corpus in (None, r.corpus)]
 
     def _part(self, tables: tuple[Table, ...]) -> Paper:
-        """Some tables or rows, and the claims that need no others."""
+        """The paper with these tables, and the claims that need no other rows."""
         part = dataclasses.replace(self, tables=tables, whole=False)
         claims = tuple(
             claim
@@ -154,24 +165,25 @@ class Paper:
 
 
 def papers_in(root: Path) -> list[str]:
-    """The papers of a checkout; ValueError if there are none, since it is no checkout then."""
-    found = sorted(path.parent.name for path in root.glob("recipes/*/rows.toml"))
+    """The names of the papers in a checkout; ValueError if there are none."""
+    found = _names(root)
     if not found:
-        raise ValueError(_not_a_checkout("recipes/PAPER/rows.toml", root))
+        raise ValueError(_not_a_checkout(f"{FOLDER}/PAPER/{ROWS}", root))
     return found
 
 
 def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
-    """A paper of a checkout, with the results that are there or in another folder of results.
+    """A paper of a checkout.
 
-    Raises ValueError with one sentence for whatever is wrong in rows.toml.
+    results: a folder whose subfolder `name` has the results, instead of papers/NAME/results.
+
+    Raises ValueError with one sentence for a mistake in rows.toml.
     """
-    path = root / "recipes" / name / "rows.toml"
+    path = root / FOLDER / name / ROWS
     if not path.is_file():
-        known = ", ".join(sorted(p.parent.name for p in root.glob("recipes/*/rows.toml")))
-        if known:
-            raise ValueError(f"there is no paper {name!r}; choose from {known}")
-        raise ValueError(_not_a_checkout(f"recipes/{name}/rows.toml", root))
+        if known := _names(root):
+            raise ValueError(f"there is no paper {name!r}; choose from {', '.join(known)}")
+        raise ValueError(_not_a_checkout(f"{FOLDER}/{name}/{ROWS}", root))
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -190,7 +202,7 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
     for curve in curves:
         if curve not in names:
             raise ValueError(f"{path}: curves names {curve!r}, which is no table of it")
-    folder = (results or root / "results") / name
+    folder = path.parent / "results" if results is None else results / name
     paper = Paper(
         root,
         name,
@@ -212,6 +224,10 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
                 f"{paper.recipe_file(row)}"
             )
     return paper
+
+
+def _names(root: Path) -> list[str]:
+    return sorted(path.parent.name for path in root.glob(f"{FOLDER}/*/{ROWS}"))
 
 
 def _table(found: Any, path: str) -> Table:
@@ -311,6 +327,6 @@ def _check(found: Any, kinds: dict[str, Any], needed: tuple[str, ...], where: st
 
 def _not_a_checkout(file: str, root: Path) -> str:
     return (
-        f"there is no {file} in {root.resolve()}; run this in a checkout of bighmm, or give the "
-        "checkout as --root"
+        f"there is no {file} in {root.resolve()}; give a checkout of bighmm as --root, or leave it "
+        "out"
     )

@@ -1,9 +1,9 @@
-"""Training what a paper's tables lack: each run is `bighmm train` in a process of its own.
+"""Runs that the tables of a paper lack: each is `bighmm train` in a process of its own.
 
-A run lies in runs/PAPER/NAME with its output beside it in NAME.log. What was begun before is
-resumed, and what is finished is only written to results/PAPER/NAME.json. What the recipes begin
-with is made before, one after the other. Processes run in the checkout, which is what the paths in
-recipes are relative to.
+The run NAME is trained in runs/PAPER/NAME with its output in NAME.log. An interrupted run is
+resumed; a finished one is not trained again, only its result is stored. Folders that recipes refer
+to are made first, one after the other. The processes run in the checkout, since paths in recipes
+are relative to it.
 """
 
 from __future__ import annotations
@@ -23,80 +23,83 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bighmm.base.files import read_json, write_json
+from bighmm.base.files import read_json
 from bighmm.lm import baselines
-from bighmm.reproduce.prepare import named_in, needs, unprepared
-from bighmm.reproduce.record import record_of
-from bighmm.reproduce.results import result_files, run_name
-from bighmm.reproduce.rows import Paper, Prepare, Row, Table
 from bighmm.train.recipe import differences, from_dict, read_recipe
+from papers.prepare import named_in, needs, unprepared
+from papers.record import record_of
+from papers.results import Results, run_name, store_result
+from papers.rows import Paper, Prepare, Row, Table
 
-BIGHMM = (sys.executable, "-c", "from bighmm.cli.main import main; main()")
+# With -P nothing is imported from the folder in which the process runs.
+BIGHMM = (sys.executable, "-P", "-c", "from bighmm.cli.main import main; main()")
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that is to be made."""
+    """One run to train."""
 
     name: str
+    row: Row
     recipe: Path
-    corpus: str
     seed: int
-    evaluates_train: bool  # whether perplexity on the training text is asked for too
-    begins_with: tuple[str, ...] = ()  # folders that its recipe names
+    evaluates_train: bool  # whether to compute perplexity on the training text too
+    needs: tuple[str, ...] = ()  # folders that its recipe refers to
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where the corpora are, and the tokenizers of those that need one."""
+    """Paths of corpora, and of the tokenizers of those that need one."""
 
     data: dict[str, str]
     tokenizers: dict[str, str]
 
     def flags(self, corpus: str) -> tuple[str, ...]:
+        """The flags of `bighmm train` for a corpus."""
         tokenizer = self.tokenizers.get(corpus)
         return ("--data", self.data[corpus], *(("--tokenizer", tokenizer) if tokenizer else ()))
 
 
 class Failed(Exception):
-    """A run has no result; the text says why, or where to read it."""
+    """A run has no result; the message says why, or which log says it."""
 
 
 class _Stopping(Exception):
-    """There is no point in beginning anything more."""
+    """The user has interrupted the program."""
 
 
-def missing(paper: Paper, selected: Paper, seeds: Sequence[int] = ()) -> list[Job]:
-    """The runs that the selected rows lack; a recipe that several of them share is run once.
+def missing(
+    paper: Paper, selected: Paper, results: Results, seeds: Sequence[int] = ()
+) -> list[Job]:
+    """The runs that the selected rows lack, one for rows with the same recipe, corpus and seed.
 
-    Without `seeds` a row is run with those of its table. Where that has none, it lacks a run if it
-    has no result at all, and is then run with seed 1.
-    Whether training text is evaluated is decided by all rows of the paper with that recipe.
+    A row is run with `seeds`, else with those of its table. Where there are none, a row without any
+    result is run with seed 1. The training text is evaluated if any row of the paper with that
+    recipe and corpus has a figure of it.
     """
     with_train = {(row.recipe, row.corpus) for row in paper.rows if "train" in row.paper}
     jobs: dict[str, Job] = {}
     for table in selected.tables:
         for row in table.rows:
-            for seed in _lacking(paper, table, row, seeds):
+            for seed in _lacking(paper, results, table, row, seeds):
                 name, recipe = run_name(row, seed), paper.recipe_file(row)
                 train = (row.recipe, row.corpus) in with_train
-                begins_with = tuple(named_in(recipe))
-                jobs[name] = Job(name, recipe, row.corpus, seed, train, begins_with)
+                jobs[name] = Job(name, row, recipe, seed, train, tuple(named_in(recipe)))
     return list(jobs.values())
 
 
 def find_files(
     data: Sequence[str], tokenizers: Sequence[str], paper: Paper, jobs: Sequence[Job]
 ) -> Files:
-    """From NAME=FOLDER the folder of each corpus, and from NAME=FILE its tokenizer.
+    """The corpora of arguments NAME=FOLDER and the tokenizers of arguments NAME=FILE.
 
-    Paths become absolute, so that a run can be resumed from another folder. Python's documentation
-    is found without being named. Raises ValueError unless all that the jobs need is there.
+    Paths become absolute, so that a run can be resumed from another folder. The corpus pydoc needs
+    no argument. Raises ValueError if something is missing that the jobs need.
     """
     corpora = {row.corpus for row in paper.rows}
-    used = {job.corpus for job in jobs}
+    used = {job.row.corpus for job in jobs}
     found = {"pydoc": "pydoc"} if "pydoc" in corpora else {}
     found |= _named_paths(data, "data", "FOLDER", corpora, paper)
     files = _named_paths(tokenizers, "tokenizer", "FILE", set(paper.tokenizers), paper)
@@ -113,15 +116,18 @@ def find_files(
 
 
 def to_prepare(paper: Paper, jobs: Sequence[Job]) -> list[Prepare]:
-    """What the jobs begin with and is not there yet; ValueError for what must be put by hand."""
-    return unprepared(paper, (folder for job in jobs for folder in job.begins_with))
+    """The entries of [[prepare]] to make before the jobs.
+
+    Raises ValueError if a folder is missing that the user has to provide.
+    """
+    return unprepared(paper, (folder for job in jobs for folder in job.needs))
 
 
 def run_jobs(paper: Paper, jobs: Sequence[Job], files: Files, at_once: int, say: Say) -> list[str]:
-    """Make all runs, `at_once` at the same time, and return the names of those that failed.
+    """Train all runs, `at_once` at the same time, and return the names of those that failed.
 
-    What they begin with is made first, and what needs something that could not be made fails. On
-    Ctrl-C, SIGTERM or SIGHUP every run is asked once to save itself, a second time not to; when
+    Folders that they need are made first; a run fails if one of its folders could not be made. On
+    Ctrl-C, SIGTERM or SIGHUP every run saves itself and stops, on a second one without saving. When
     all have ended, KeyboardInterrupt is raised.
     """
     workers = _Workers(paper, files, at_once, say)
@@ -141,17 +147,17 @@ def run_jobs(paper: Paper, jobs: Sequence[Job], files: Files, at_once: int, say:
 
 
 class _Workers:
-    """What the threads do and share."""
+    """The work of the threads, and the state that they share."""
 
     def __init__(self, paper: Paper, files: Files, at_once: int, say: Say) -> None:
         self.paper, self.files, self.at_once, self.say = paper, files, at_once, say
-        self.not_made: set[str] = set()  # folders that were to be prepared
+        self.not_made: set[str] = set()  # folders that could not be made
         self.lock = threading.Lock()
         self.processes: set[subprocess.Popen[bytes]] = set()
         self.stopping = False
 
     def prepare(self, entry: Prepare) -> bool:
-        """Whether the folder of the entry is there now."""
+        """Make the folder of an entry; whether it succeeded."""
         name = entry.makes.replace("/", "-")
         folder, log = self.paper.root / entry.makes, self.paper.runs / f"{name}.log"
         words = shlex.split(entry.command or "")
@@ -173,20 +179,19 @@ class _Workers:
         return True
 
     def make(self, job: Job) -> bool:
-        """Whether the run has a result now."""
+        """Train a run and store its result; whether it succeeded."""
         if self.stopping:
             return False
         run, log = self.paper.runs / job.name, self.paper.runs / f"{job.name}.log"
         try:
-            self._require(job.begins_with)
+            self._require(job.needs)
             self._train(job, run, log)
             result = record_of(run)
-            result["recipe"]["corpus"]["data"] = job.corpus
-            result["at_once"] = self.at_once  # its seconds mean little if others ran beside it
+            result["recipe"]["corpus"]["data"] = job.row.corpus
+            result["at_once"] = self.at_once  # runs at the same time make each other slower
             if job.evaluates_train:
                 result["train"] = self._evaluate_train(job, run, log)
-            self.paper.results.mkdir(parents=True, exist_ok=True)
-            write_json(self.paper.results / f"{job.name}.json", result)
+            store_result(self.paper, job.row, job.seed, result)
         except _Stopping:
             return False
         except (Failed, OSError, ValueError) as error:
@@ -197,7 +202,7 @@ class _Workers:
         return True
 
     def stop(self) -> None:
-        """Ask what runs to end, and begin nothing more."""
+        """Ask all processes to end, and start no others."""
         with self.lock:
             self.stopping = True
             for process in self.processes:
@@ -209,7 +214,7 @@ class _Workers:
                 raise Failed(f"it needs {folder}, which could not be made")
 
     def _train(self, job: Job, run: Path, log: Path) -> None:
-        settings = (*self.files.flags(job.corpus), "--seed", job.seed)
+        settings = (*self.files.flags(job.row.corpus), "--seed", job.seed)
         paths = ("--recipe", job.recipe.absolute(), "--out", run.absolute())
         command = ("train", *paths, *settings)
         if (run / "result.json").exists():
@@ -223,15 +228,15 @@ class _Workers:
             self._call(command, log)
 
     def _evaluate_train(self, job: Job, run: Path, log: Path) -> dict[str, Any]:
-        """Perplexity of the best model on the training text, where and as it was trained."""
+        """Perplexity of the best model on the training text, on the device of its training."""
         trained = read_json(run / "result.json")
         matmul_dtype = trained["recipe"]["training"]["matmul_dtype"]
-        what = ("--data", self.files.data[job.corpus], "--split", "train")
+        what = ("--data", self.files.data[job.row.corpus], "--split", "train")
         where = ("--device", trained["device"], "--matmul-dtype", matmul_dtype)
         return json.loads(self._call(("eval", run.absolute(), *what, *where, "--json"), log))
 
     def _call(self, arguments: Sequence[object], log: Path) -> bytes:
-        """What a command prints for programs; what it says to people goes to the log."""
+        """Run a command of bighmm and return its JSON; all other output goes to the log."""
         words = [str(word) for word in arguments]
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -240,7 +245,7 @@ class _Workers:
             with self.lock:
                 if self.stopping:
                     raise _Stopping
-                # In a group of its own, it does not get a terminal's Ctrl-C besides our signal.
+                # In its own group the process gets our signal, and not the terminal's Ctrl-C too.
                 process = subprocess.Popen(
                     [*BIGHMM, *words],
                     cwd=self.paper.root,
@@ -262,11 +267,13 @@ class _Workers:
         return printed
 
 
-def _lacking(paper: Paper, table: Table, row: Row, seeds: Sequence[int]) -> list[int]:
-    """The seeds that a row is still to be run with; counting is the same with every one."""
+def _lacking(
+    paper: Paper, results: Results, table: Table, row: Row, seeds: Sequence[int]
+) -> list[int]:
+    """The seeds that a row has no result of; models without training have one run."""
     if row.recipe is None:
         return []
-    done, wanted = result_files(paper, row), seeds or table.seeds
+    done, wanted = results.of(row), seeds or table.seeds
     if not wanted and done:
         return []
     family = read_recipe(paper.recipe_file(row)).model.family
@@ -297,7 +304,7 @@ def _named_paths(
 
 
 def _check_same(job: Job, run: Path) -> None:
-    """ValueError if a finished run was made from another recipe than the job has now."""
+    """Raises ValueError if a finished run has other settings than the recipe of the job."""
     path = run / "result.json"
     made = from_dict(read_json(path)["recipe"], str(path))
     recipe = read_recipe(job.recipe)
@@ -343,6 +350,6 @@ def _stop(workers: _Workers, futures: Sequence[Future[bool]]) -> None:
 
 
 def _last_sentence(log: Path) -> str:
-    """What the command said last, if that was why it failed."""
+    """The error message of a command in its log, in brackets; empty if it printed none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return f" ({lines[-1]})" if lines and lines[-1].startswith("bighmm: ") else ""
