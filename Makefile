@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: train test test-gpu lint clean
 train: $(VENV)/base.done
-	$(BIN)/bighmm train --recipe recipes/quickstart.toml
+	$(BIN)/bighmm train --recipe quickstart
 
 test: $(VENV)/dev.done lint
 	$(BIN)/python -m pytest

@@ -3,7 +3,8 @@
     python benchmarks/eval_batch.py chiu2020 vl-hmm-16384 scalar-16384 --data FOLDER
 
 Chiu & Rush's Tables 2 and 4 give this time with the states that a training step keeps, so state
-dropout is as in the recipe. Needs no trained model. Results go to results/PAPER/eval-batch.json.
+dropout is as in the recipe. Needs no trained model. Results go to
+papers/PAPER/results/eval-batch.json.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from bighmm.train.recipe import CorpusSettings, read_recipe
 from bighmm.train.setup import new_model, open_data, training_batches
 from record import ROOT, save, surroundings
 
+PAPERS = ROOT / "papers"
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -40,14 +43,15 @@ def main(arguments: Arguments) -> None:
         ms = _milliseconds(forward_pass(arguments, name), arguments.repeats)
         print(f"{name}: {ms:.2f} ms")
         rows.append({"recipe": name, "ms": ms, **surroundings()})
-    print(f"saved to {save(f'{arguments.paper}/eval-batch.json', rows)}")
+    file = PAPERS / arguments.paper / "results" / "eval-batch.json"
+    print(f"saved to {save(file, rows)}")
 
 
 def forward_pass(arguments: Arguments, name: str) -> Callable[[], object]:
-    recipe = read_recipe(ROOT / "recipes" / arguments.paper / f"{name}.toml")
+    recipe = read_recipe(PAPERS / arguments.paper / "recipes" / f"{name}.toml")
     settings, device = recipe.training, find_device(arguments.device)
     corpus = open_data(CorpusSettings(data=arguments.data))
-    lm = new_model(recipe, corpus).to(device, settings.operands)
+    lm = new_model(recipe, corpus).to(device, settings.matmul_dtype)
     assert isinstance(lm, HMMLM)
     batch = training_batches(corpus, settings).batch(0)
     window = Window(*(torch.from_numpy(x).to(device) for x in (batch.ids, batch.lengths)))

@@ -1,19 +1,22 @@
-"""What the benchmarks share: timing, and files under results/ with the commit and the device."""
+"""Shared by the benchmarks: timing, and files under results/ with the commit and the device."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bighmm.reproduce.record import surroundings
-
-__all__ = ["RESULTS", "ROOT", "best_seconds", "save", "settings_of", "surroundings"]
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # papers/ is not installed
+
+from papers.record import record_of, surroundings  # noqa: E402
+
+__all__ = ["RESULTS", "ROOT", "best_seconds", "record_of", "save", "settings_of", "surroundings"]
+
 RESULTS = ROOT / "results"
 
 
@@ -28,11 +31,12 @@ def best_seconds(work: Callable[[], Any], repeats: int) -> float:
 
 
 def settings_of(arguments: Any) -> dict[str, Any]:
-    """The fields of a dataclass of arguments that say what was measured, not where it is kept."""
+    """The fields of a dataclass of arguments, without paths of models and outputs."""
     return {name: value for name, value in asdict(arguments).items() if name not in ("hmm", "out")}
 
 
-def save(path: str, value: dict[str, Any] | list[dict[str, Any]]) -> Path:
+def save(path: str | Path, value: dict[str, Any] | list[dict[str, Any]]) -> Path:
+    """Write a JSON file, relative to results/ unless the path is absolute, and return its path."""
     file = RESULTS / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Keep the figures of a finished run under results/: its recipe, its curve and what it reached.
+"""Save the record of a finished run under results/: recipe, figures and validation curve.
 
 python benchmarks/save_run.py runs/ptb-4096 cpu/ptb-4096.json
 """
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import tyro
 
-from bighmm.reproduce.record import record_of
-from record import save
+from record import record_of, save
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Tokens per second of whole training steps, from text on the disk to new parameters.
 
-    python benchmarks/training.py recipes/lee2025/{scalar-512,ablation-b-512}.toml --data FOLDER
+    python benchmarks/training.py papers/lee2025/recipes/scalar-512.toml --data FOLDER
 
 Each recipe is trained for some steps without being timed, in which kernels are compiled and a graph
 is captured, and then for `--tokens` more, with nothing beside it. What is timed is what

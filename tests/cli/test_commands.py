@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from bighmm.cli.main import COMMANDS
 from bighmm.data import brown
 from bighmm.data.corpus import prepare
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.train.recipe import Recipe, find_recipe
 
 PREFIX = "w01 w07"
 
@@ -134,6 +136,63 @@ def test_train_without_out_makes_new_folders(ask, text, tmp_path, monkeypatch, s
     runs = [ask("train", "--data", text, *small, "--epochs", 0.1)["run"] for _ in range(2)]
     assert [Path(run) for run in runs] == [Path("runs/tiny.txt-24"), Path("runs/tiny.txt-24-2")]
     assert all((tmp_path / run / "model" / "config.json").is_file() for run in runs)
+
+
+@pytest.fixture
+def chosen(bighmm, monkeypatch, tmp_path):
+    """chosen(flags, …) gives the recipe and folder that train would train, and what it says."""
+    monkeypatch.chdir(tmp_path)
+
+    def chosen(*flags):
+        found = []
+        monkeypatch.setattr(
+            "bighmm.cli.train.train_in_terminal",
+            lambda run, recipe, *_: found.append((recipe, run)) or {},
+        )
+        done = bighmm("train", "--json", *flags)
+        assert done.status == 0, done.err
+        return *found[0], done.err
+
+    return chosen
+
+
+def test_train_by_the_name_of_a_packaged_recipe(chosen, bighmm, tmp_path):
+    recipe, run, said = chosen("--recipe", "quickstart")
+    assert recipe == find_recipe("quickstart") and run == Path("runs/pydoc-4096") and said == ""
+    recipe, _, _ = chosen("--recipe", "ptb-4096", "--data", "somewhere", "--lr", "0.5")
+    assert recipe.options.width == 256 and recipe.training.lr == 0.5
+    (tmp_path / "quickstart").write_text("[model]\nstates = 256")
+    assert chosen("--recipe=quickstart")[0].model.states == 256
+    done = bighmm("train", "--recipe", "slowstart")
+    assert done.status == 2 and done.err.count("\n") == 1
+    assert (
+        "there is no recipe slowstart; name a file, or a packaged recipe: ptb-32768, " in done.err
+    )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--out", "runs/pydoc-4096"],
+        ["--seed", "3", "--device=cpu", "--tensorboard", "--out=runs/pydoc-4096"],
+    ],
+)
+def test_train_without_settings_is_the_quick_start(chosen, flags):
+    recipe, run, said = chosen(*flags)
+    assert said == "no settings are given, so the packaged recipe quickstart is used\n"
+    quickstart = find_recipe("quickstart")
+    training = replace(quickstart.training, seed=recipe.training.seed)
+    training = replace(training, device=recipe.training.device)
+    assert recipe == replace(quickstart, training=training) and run == Path("runs/pydoc-4096")
+    assert (recipe.training.seed == 3) == ("--seed" in flags)
+
+
+@pytest.mark.parametrize("flags", [["--data", "x"], ["--epochs", "10"], ["--seed=1", "--batch=16"]])
+def test_train_with_settings_begins_with_the_defaults(chosen, flags):
+    recipe, _, said = chosen(*flags)
+    assert said == "" and (recipe.model, recipe.training) == (Recipe().model, Recipe().training)
+    assert recipe.options == Recipe().options != find_recipe("quickstart").options
 
 
 def test_flags_go_over_the_recipe(ask, text, tmp_path):

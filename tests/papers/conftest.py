@@ -53,19 +53,43 @@ HMM = """
 @pytest.fixture
 def root(tmp_path):
     folder = tmp_path / "checkout"
-    (folder / "recipes" / "small").mkdir(parents=True)
-    files = {"rows": ROWS, "count": COUNT, "hmm": HMM, "hmm-other": HMM}
-    for name, text in files.items():
-        (folder / "recipes" / "small" / f"{name}.toml").write_text(textwrap.dedent(text))
+    paper = folder / "papers" / "small"
+    (paper / "recipes").mkdir(parents=True)
+    (paper / "rows.toml").write_text(textwrap.dedent(ROWS))
+    for name, text in {"count": COUNT, "hmm": HMM, "hmm-other": HMM}.items():
+        (paper / "recipes" / f"{name}.toml").write_text(textwrap.dedent(text))
     return folder
 
 
 @pytest.fixture
-def more(root):
+def small(root):
+    """The folder of the paper."""
+    return root / "papers" / "small"
+
+
+@pytest.fixture
+def lines(small):
+    """lines(table) gives the stored runs of a table, lines() those of all tables."""
+
+    def lines(table="*"):
+        files = sorted((small / "results").glob(f"{table}.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    return lines
+
+
+@pytest.fixture
+def names(lines):
+    """The stored runs, as RECIPE CORPUS SEED."""
+    return lambda: {f"{run['recipe']} {run['corpus']} {run['seed']}" for run in lines()}
+
+
+@pytest.fixture
+def more(small):
     """more(text, …) adds sections to rows.toml."""
 
     def more(*sections):
-        path = root / "recipes" / "small" / "rows.toml"
+        path = small / "rows.toml"
         path.write_text(path.read_text() + "".join(map(textwrap.dedent, sections)))
 
     return more
@@ -107,22 +131,24 @@ def rows(ask, root):
 
 
 @pytest.fixture
-def measured(root):
-    """measured(name, recipe, valid) puts a result file where a run would."""
+def measured(small):
+    """measured(recipe, valid) adds a line to the results, as a run would."""
 
-    def measured(name, recipe, valid, **more):
-        settings = read_recipe(root / "recipes" / "small" / f"{recipe}.toml").to_dict()
+    def measured(recipe, valid, corpus="words", seed=1, table="table1", **more):
         result = {
-            "recipe": settings,
-            "parameters": 1_234_567,
+            "recipe": recipe,
+            "corpus": corpus,
+            "seed": seed,
+            "settings": read_recipe(small / "recipes" / f"{recipe}.toml").to_dict(),
+            "num_parameters": 1_234_567,
             "steps": 40,
             "seconds": 12.5,
             "valid": {"perplexity": valid},
             "test": {"perplexity": valid - 1},
             "valid_curve": [[10, valid + 9], [40, valid]],
         }
-        folder = root / "results" / "small"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.json").write_text(json.dumps(result | more))
+        (small / "results").mkdir(exist_ok=True)
+        with (small / "results" / f"{table}.jsonl").open("a") as file:
+            file.write(json.dumps(result | more) + "\n")
 
     return measured

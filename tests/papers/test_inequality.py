@@ -2,7 +2,7 @@
 
 import pytest
 
-from bighmm.reproduce.inequality import parse
+from papers.inequality import parse
 
 FIGURES = {"a-b": 10.0, "b": 20.0, "c_2": 40.0, "b:spread": 3.0}
 

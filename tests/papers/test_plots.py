@@ -17,10 +17,10 @@ def test_plots(reproduce, measured, tmp_path):
     folder = tmp_path / "plots"
     done = reproduce("small", "--plots", folder)
     assert done.status == 0 and done.err == "there is nothing to draw yet\n"
-    measured("hmm-words", "hmm", 40.0)
-    measured("hmm-words-seed2", "hmm", 43.0)
-    measured("hmm-other", "hmm-other", 60.0)
-    measured("count-words", "count", 30.0, valid_curve=[], steps=0)
+    measured("hmm", 40.0)
+    measured("hmm", 43.0, seed=2)
+    measured("hmm-other", 60.0, corpus="other")
+    measured("count", 30.0, valid_curve=[], steps=0)
     assert reproduce("small/figure2", "--plots", folder).status == 0
     assert [path.name for path in folder.iterdir()] == ["figure2.png"]
     assert reproduce("small", "--plots", folder).status == 0
@@ -55,10 +55,10 @@ BARS = """
 def test_bars_and_lines_across(reproduce, measured, more, tmp_path):
     pytest.importorskip("matplotlib")
     more(BARS)
-    measured("hmm-words", "hmm", 40.0)
-    measured("hmm-words-seed2", "hmm", 43.0)
-    measured("hmm-other", "hmm-other", 60.0)
-    measured("count-words", "count", 30.0, valid_curve=[], steps=0)
+    measured("hmm", 40.0)
+    measured("hmm", 43.0, seed=2)
+    measured("hmm-other", 60.0, corpus="other")
+    measured("count", 30.0, valid_curve=[], steps=0)
     for table in ("bars", "sizes"):
         assert reproduce(f"small/{table}", "--plots", tmp_path / "plots").status == 0
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"bars.png", "sizes.png"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bighmm.reproduce.results import EVAL_BATCH
+from papers.results import EVAL_BATCH
 
 
 def test_nothing_measured(rows):
@@ -22,13 +22,13 @@ def test_nothing_measured(rows):
     assert found[1]["recipe"] is None and found[4]["paper"] == {"train": 38}
 
 
-def test_one_run(rows, measured, root):
-    measured("hmm-words", "hmm", 40.5, train={"perplexity": 33.0})
-    measured("hmm-words-2", "hmm", 99.0)  # not a name of a run
+def test_one_run(rows, measured, small):
+    measured("hmm", 40.5, train={"perplexity": 33.0})
+    measured("hmm", 99.0, corpus="other")
     batches = [{"recipe": "hmm", "ms": 1.5}, {"recipe": "count", "ms": 2.5}]
-    (root / "results" / "small" / EVAL_BATCH).write_text(json.dumps(batches))
+    (small / "results" / EVAL_BATCH).write_text(json.dumps(batches))
     row = rows("small/figure2")[0]
-    assert row["results"] == ["results/small/hmm-words.json"]
+    assert row["results"] == ["papers/small/results/table1.jsonl"]
     assert row["ours"] == {
         "params": 1_234_567,
         "valid": 40.5,
@@ -41,34 +41,35 @@ def test_one_run(rows, measured, root):
 
 
 def test_several_runs(rows, measured):
-    for name, valid in (("hmm-words", 40.0), ("hmm-words-seed2", 43.0), ("hmm-words-seed10", 46.0)):
-        measured(name, "hmm", valid)
+    measured("hmm", 46.0, seed=10)
+    measured("hmm", 40.0, seed=1, table="figure2")
+    measured("hmm", 43.0, seed=2)
     row = rows("small", "--only", "hm")[0]
-    assert [path.split("/")[-1] for path in row["results"]] == [
-        "hmm-words.json",
-        "hmm-words-seed2.json",
-        "hmm-words-seed10.json",
-    ]
+    files = [f"papers/small/results/{table}.jsonl" for table in ("figure2", "table1")]
+    assert row["results"] == files
     assert row["ours"]["valid"] == pytest.approx(43.0) and row["ours"]["runs"] == 3
     assert row["ours"]["spread"] == {"valid": [40.0, 46.0], "test": [39.0, 45.0]}
 
 
-def test_the_corpus_is_not_said_twice(rows, measured):
-    measured("hmm-other", "hmm-other", 40.0)
-    assert rows("small/table1")[3]["ours"]["valid"] == 40.0
+def test_names_of_the_first_version(rows, measured, small):
+    measured("hmm", 40.0)
+    path = small / "results" / "table1.jsonl"
+    path.write_text(path.read_text().replace('"num_parameters"', '"parameters"'))
+    assert rows("small/figure2")[0]["ours"]["params"] == 1_234_567
 
 
-def test_results_of_another_folder(rows, measured, root, tmp_path):
-    measured("hmm-words", "hmm", 40.0)
+def test_results_of_another_folder(rows, measured, small, tmp_path):
+    measured("hmm", 40.0)
     assert rows("small", "--results", tmp_path / "mine")[2]["ours"] is None
-    (root / "results").rename(tmp_path / "mine")
+    (tmp_path / "mine").mkdir()
+    (small / "results").rename(tmp_path / "mine" / "small")
     row = rows("small", "--results", tmp_path / "mine")[2]
-    assert row["ours"]["valid"] == 40.0 and row["results"] == ["../mine/small/hmm-words.json"]
+    assert row["ours"]["valid"] == 40.0 and row["results"] == ["../mine/small/table1.jsonl"]
 
 
 def test_for_people(reproduce, measured):
-    measured("hmm-words", "hmm", 40.0)
-    measured("hmm-words-seed2", "hmm", 43.0)
+    measured("hmm", 40.0)
+    measured("hmm", 43.0, seed=2)
     done = reproduce("small")
     assert done.status == 0 and done.err == ""
     assert "Table 1: perplexity\n" in done.out and "Figure 2: perplexity by states\n" in done.out
@@ -110,14 +111,14 @@ def test_claims(ask, reproduce, measured, more, root):
         "ours": [None, None],
         "verdict": "not measured",
     }
-    measured("hmm-words", "hmm", 40.0)
-    measured("count-words", "count", 28.0)
-    measured("hmm-other", "hmm-other", 39.0)
+    measured("hmm", 40.0)
+    measured("count", 28.0)
+    measured("hmm-other", 39.0, corpus="other")
     found = ask(*asked)["claims"]
     verdicts = ["holds", "not measured", "does not hold"]
     assert [claim["verdict"] for claim in found] == verdicts
     assert found[0]["ours"] == [40.0, 42.0] and found[1]["ours"] == [None, -12.0]
-    measured("hmm-words-seed2", "hmm", 43.0)
+    measured("hmm", 43.0, seed=2)
     assert ask(*asked)["claims"][1]["ours"] == [3.0, pytest.approx(27.0 - 40.5)]
 
     said = [" ".join(line.split()) for line in reproduce("small").out.splitlines()]
@@ -153,8 +154,8 @@ def test_claims_in_documents(reproduce, refused, more, tmp_path):
     assert line in text and line in done.out
 
 
-def test_the_papers_range_and_figure(reproduce, root):
-    path = root / "recipes" / "small" / "rows.toml"
+def test_the_papers_range_and_figure(reproduce, small):
+    path = small / "rows.toml"
     text = path.read_text().replace("paper = { train = 38 }", "paper = { test = 38 }")
     text = text.replace("test = 38 }", "test = 38 }, range = [36.5, 40]")
     path.write_text(text.replace("curves", 'figure = "test"\ncurves'))
@@ -171,7 +172,7 @@ TABLE = """\
 
 
 def test_markdown(reproduce, measured):
-    measured("hmm-words", "hmm", 40.0, train={"perplexity": 33.0})
+    measured("hmm", 40.0, train={"perplexity": 33.0})
     assert reproduce("small/figure2", "--markdown").out == TABLE
     both = reproduce("small", "--markdown").out
     assert both.startswith("**Table 1: perplexity**\n") and both.endswith("|\n\n" + TABLE)
@@ -179,7 +180,7 @@ def test_markdown(reproduce, measured):
 
 
 def test_write_docs(reproduce, refused, measured, tmp_path):
-    measured("hmm-words", "hmm", 40.0, train={"perplexity": 33.0})
+    measured("hmm", 40.0, train={"perplexity": 33.0})
     path = tmp_path / "docs.md"
     flags = ("--write-docs", path)
     assert "there is no document" in refused("small/figure2", *flags)

@@ -1,12 +1,6 @@
-"""rows.toml: what is wrong with it, and the one of this repository."""
-
-from pathlib import Path
+"""rows.toml: what is read from it, and what is said of a wrong one."""
 
 import pytest
-
-from bighmm.reproduce.results import EVAL_BATCH
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_papers_and_tables(bighmm, ask, reproduce, root):
@@ -21,10 +15,10 @@ def test_papers_and_tables(bighmm, ask, reproduce, root):
     assert found[0]["tables"][0] == {"table": "table1", "title": "perplexity"}
 
 
-def test_outside_a_checkout(refused, root):
-    (root / "recipes" / "small" / "rows.toml").unlink()
+def test_outside_a_checkout(refused, small):
+    (small / "rows.toml").unlink()
     for what in ((), ("small",)):
-        assert "run this in a checkout of bighmm, or give the checkout as --root" in refused(*what)
+        assert "give a checkout of bighmm as --root, or leave it out" in refused(*what)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +63,8 @@ def test_wrong_arguments(refused, arguments, said):
         ("title", "title title", "rows.toml cannot be read: "),
     ],
 )
-def test_wrong_rows(refused, root, old, new, said):
-    path = root / "recipes" / "small" / "rows.toml"
+def test_wrong_rows(refused, small, old, new, said):
+    path = small / "rows.toml"
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
@@ -97,17 +91,3 @@ def test_wrong_rows(refused, root, old, new, said):
 def test_wrong_claims_and_preparations(refused, more, section, said):
     more(section)
     assert said in refused("small")
-
-
-def test_damaged_results(refused, measured, root):
-    measured("hmm-words", "hmm", 40.0)
-    path = root / "results" / "small" / "hmm-words.json"
-    path.write_text("{}")
-    assert "hmm-words.json does not hold the result of a run: it has no" in refused("small")
-    path.write_text("{")
-    assert "hmm-words.json is damaged" in refused("small")
-    path.unlink()
-    measured("hmm-words", "hmm", 40.0)
-    for content in ('{"recipe": "hmm"}', '[{"recipe": "hmm"}]'):
-        (root / "results" / "small" / EVAL_BATCH).write_text(content)
-        assert 'is not a list of objects with "recipe" and "ms"' in refused("small")

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from bighmm.reproduce import runs
 from bighmm.train.recipe import read_recipe
+from papers import runs
 
 PRETENDER = (sys.executable, str(Path(__file__).with_name("pretender.py")))
 
 
 @pytest.fixture
-def pretend(monkeypatch, tmp_path, root):
+def pretend(monkeypatch, tmp_path, small):
     """pretend(name="fail", …) says what the runs do instead of training."""
-    recipe = read_recipe(root / "recipes" / "small" / "hmm.toml").to_dict()
+    recipe = read_recipe(small / "recipes" / "hmm.toml").to_dict()
     recipe["corpus"]["data"] = "/some/where/text.txt"
     result = {
         "run": "runs/x",
@@ -50,21 +50,19 @@ def data(words):
     return ("--data", f"words={words}", "--data", f"other={words}")
 
 
-def results(root):
-    return {path.name for path in root.glob("results/small/*.json")}
-
-
-def test_for_real(reproduce, rows, root, words):
+def test_for_real(reproduce, rows, root, small, lines, words):
     """A trained and a counted model; then the former goes on from its last checkpoint."""
     train = ("small/table1", "--only", "count", "--run", "--data", f"words={words}")
     done = reproduce("small/figure2", "--run", "--data", f"words={words}")
     assert done.status == 0, done.err
     assert "hmm-words: started\n" in done.err and "hmm-words: finished; valid " in done.err
     assert reproduce(*train).status == 0
-    found = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
+    found, counted = lines("table1")
+    assert [found[key] for key in ("recipe", "corpus", "seed")] == ["hmm", "words", 1]
+    assert [counted[key] for key in ("recipe", "corpus", "seed")] == ["count", "words", 1]
     assert "run" not in found and "samples" not in found and found["training_device"] == "cpu"
-    assert found["recipe"]["corpus"]["data"] == "words" and found["at_once"] == 1
-    assert found["recipe"]["training"]["seed"] == 1 and len(found["valid_curve"]) == 4
+    assert found["settings"]["corpus"]["data"] == "words" and found["at_once"] == 1
+    assert found["settings"]["training"]["seed"] == 1 and len(found["valid_curve"]) == 4
     assert found["train"]["split"] == "train" and found["train"]["tokens"] == 7 * 180
     assert str(root) not in json.dumps(found)
     log = (root / "runs" / "small" / "hmm-words.log").read_text()
@@ -75,57 +73,55 @@ def test_for_real(reproduce, rows, root, words):
     assert shown["hmm"]["valid"] == found["valid"]["perplexity"]
     assert shown["hmm"]["train"] == found["train"]["perplexity"] < shown["hmm"]["valid"]
 
-    for path in root.glob("results/small/*.json"):
-        path.unlink()
+    (small / "results" / "table1.jsonl").unlink()
     (root / "runs" / "small" / "hmm-words" / "result.json").unlink()
     done = reproduce("small", "--only", "hmm", "--run", "--data", f"words={words}")
     assert done.status == 2 and "training needs other" in done.err
     done = reproduce("small/figure2", "--run", "--data", f"words={words}")
     assert done.status == 0 and "hmm-words: goes on\n" in done.err
-    again = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
-    same = ("valid", "test", "train", "steps", "valid_curve", "recipe")
+    (again,) = lines()
+    same = ("valid", "test", "train", "steps", "valid_curve", "settings")
     assert [again[key] for key in same] == [found[key] for key in same]
 
 
-def test_what_is_missing_is_run_once(reproduce, root, data, pretend):
+def test_what_is_missing_is_run_once(reproduce, lines, data, pretend):
     done = reproduce("small", "--run", *data)
     assert done.status == 0 and "3 to train, 1 at a time\n" in done.err
-    assert results(root) == {"count-words.json", "hmm-words.json", "hmm-other.json"}
+    counted, kept, other = lines("table1")
+    assert lines() == [counted, kept, other]  # a row of two tables is stored with the first
+    assert [run["recipe"] for run in lines()] == ["count", "hmm", "hmm-other"]
     assert "hmm-words: finished; valid 41.0, test 39.0, 1.5 s\n" in done.err
-    kept = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
     assert kept["train"]["perplexity"] == 20.0  # asked for in the other table
     assert kept["train"]["arguments"][1:] == [
         *("--data", data[1].partition("=")[2], "--split", "train"),
         *("--device", "cpu", "--matmul-dtype", "auto", "--json"),
     ]
-    other = json.loads((root / "results" / "small" / "hmm-other.json").read_text())
     assert "train" not in other
     again = reproduce("small", "--run")
     assert again.status == 0 and again.err == "nothing is missing\n"
 
 
-def test_seeds(reproduce, rows, root, data, pretend):
+def test_seeds(reproduce, rows, lines, names, data, pretend):
     assert reproduce("small/figure2", "--run", "--seeds", "2", *data).status == 0
     assert reproduce("small/figure2", "--run").err == "nothing is missing\n"
     done = reproduce("small", "--run", "--seeds", "1,2", "--only", "o", *data)
     assert done.status == 0
     assert reproduce("small/figure2", "--run", "--seeds", "1,2,3", *data).status == 0
-    assert results(root) == {
-        *("hmm-words.json", "hmm-words-seed2.json", "hmm-words-seed3.json"),
-        *("hmm-other.json", "hmm-other-seed2.json"),
-        "count-words.json",  # counting is the same with every seed
+    assert names() == {
+        *("hmm words 1", "hmm words 2", "hmm words 3"),
+        *("hmm-other other 1", "hmm-other other 2"),
+        "count words 1",  # counting is the same with every seed
     }
-    path = root / "results" / "small" / "hmm-words-seed3.json"
-    assert json.loads(path.read_text())["recipe"]["training"]["seed"] == 3
+    assert all(run["settings"]["training"]["seed"] == run["seed"] for run in lines())
     assert rows("small/figure2")[0]["ours"]["runs"] == 3
 
 
-def test_seeds_of_a_table(reproduce, root, data, pretend):
-    path = root / "recipes" / "small" / "rows.toml"
+def test_seeds_of_a_table(reproduce, small, names, data, pretend):
+    path = small / "rows.toml"
     path.write_text(path.read_text().replace('axis = "states"', 'axis = "states"\nseeds = [7, 8]'))
     assert reproduce("small/table1", "--run", "--only", "hmm", *data).status == 0
     assert "2 to train" in reproduce("small", "--run", "--only", "hmm", *data).err
-    assert {"hmm-words.json", "hmm-words-seed7.json", "hmm-words-seed8.json"} <= results(root)
+    assert {"hmm words 1", "hmm words 7", "hmm words 8"} <= names()
     assert reproduce("small/figure2", "--run").err == "nothing is missing\n"
     assert "1 to train" in reproduce("small/figure2", "--run", "--seeds", "9", *data).err
 
@@ -139,7 +135,7 @@ PREPARE = """
     [[prepare]]
     makes = "models/teacher"
     corpus = "words"
-    command = "train --recipe recipes/small/hmm-other.toml"
+    command = "train --recipe papers/small/recipes/hmm-other.toml"
 
     [[prepare]]
     makes = "models/given"
@@ -148,19 +144,19 @@ PREPARE = """
 
 
 @pytest.fixture
-def begins(root, more):
+def begins(small, more):
     """begins(labels="labels/words") lets the recipe of hmm-words begin with something."""
     more(PREPARE)
 
     def begins(**initial):
-        path = root / "recipes" / "small" / "hmm.toml"
+        path = small / "recipes" / "hmm.toml"
         lines = [f'{key} = "{folder}"\n' for key, folder in initial.items()]
         path.write_text(f"{path.read_text()}[initial]\n{''.join(lines)}")
 
     return begins
 
 
-def test_what_recipes_begin_with_is_made_first(reproduce, root, data, pretend, begins):
+def test_what_recipes_begin_with_is_made_first(reproduce, root, small, data, pretend, begins):
     begins(labels="labels/words")
     done = reproduce("small", "--run", "--only", "hmm", *data)
     assert done.status == 0, done.err
@@ -180,15 +176,15 @@ def test_what_recipes_begin_with_is_made_first(reproduce, root, data, pretend, b
     assert kept.splitlines()[0] == (
         f"$ bighmm distill models/teacher --states 16 --random --data {text} --out {out}"
     )
-    (root / "results" / "small" / "hmm-words.json").unlink()
+    (small / "results" / "table1.jsonl").unlink()
     assert "prepare" not in reproduce("small/figure2", "--run", *data).err
 
 
-def test_what_needs_something_that_could_not_be_made_fails(reproduce, root, data, pretend, begins):
+def test_what_needs_something_that_could_not_be_made_fails(reproduce, names, data, pretend, begins):
     begins(labels="labels/words")
     pretend(teacher="fail")
     done = reproduce("small", "--run", "--only", "hmm", *data)
-    assert done.status == 1 and results(root) == {"hmm-other.json"}
+    assert done.status == 1 and names() == {"hmm-other other 1"}
     assert "models/teacher: failed; status 2, read " in done.err
     assert "labels/words: failed; it needs models/teacher, which could not be made" in done.err
     assert "hmm-words: failed; it needs labels/words, which could not be made" in done.err
@@ -212,8 +208,8 @@ def test_a_stopped_preparation_goes_on(reproduce, root, data, pretend, begins):
     assert "--resume" in (root / "runs" / "small" / "models-teacher.log").read_text()
 
 
-def test_tokenizers(reproduce, refused, root, data, pretend, tmp_path):
-    path = root / "recipes" / "small" / "rows.toml"
+def test_tokenizers(reproduce, refused, root, small, data, pretend, tmp_path):
+    path = small / "rows.toml"
     path.write_text(path.read_text().replace("curves", 'tokenizers = ["words"]\ncurves'))
     said = "training needs the tokenizer of words; say where with --tokenizer words=FILE"
     assert said in refused("small", "--run", *data)
@@ -231,14 +227,14 @@ def test_tokenizers(reproduce, refused, root, data, pretend, tmp_path):
     assert "--tokenizer" not in (root / "runs/small/hmm-other.log").read_text()
 
 
-def test_pythons_documentation_needs_no_folder(reproduce, root, pretend):
-    path = root / "recipes" / "small" / "rows.toml"
+def test_pythons_documentation_needs_no_folder(reproduce, root, small, pretend):
+    path = small / "rows.toml"
     path.write_text(path.read_text().replace('"words"', '"pydoc"'))
     assert reproduce("small/figure2", "--run").status == 0
     assert "--data pydoc" in (root / "runs/small/hmm-pydoc.log").read_text()
 
 
-def test_failures_do_not_stop_the_others(reproduce, root, data, pretend):
+def test_failures_do_not_stop_the_others(reproduce, root, names, data, pretend):
     pretend(count_words="fail")
     done = reproduce("small", "--run", *data)
     assert done.status == 1 and "HMM 2^4" in done.out
@@ -246,32 +242,32 @@ def test_failures_do_not_stop_the_others(reproduce, root, data, pretend):
     said = f"count-words: failed; status 2, read {log} (bighmm: there is no luck today)\n"
     assert said in done.err
     assert done.err.endswith("bighmm: 1 of the runs failed: count-words\n")
-    assert results(root) == {"hmm-words.json", "hmm-other.json"}
+    assert names() == {"hmm words 1", "hmm-other other 1"}
     pretend()
     assert "1 to train" in reproduce("small", "--run", *data).err
-    assert "count-words.json" in results(root)
+    assert "count words 1" in names()
 
 
-def test_several_at_a_time(reproduce, root, data, pretend):
+def test_several_at_a_time(reproduce, lines, data, pretend):
     pretend(count_words="meet", hmm_words="meet")
     done = reproduce("small", "--run", "--jobs", "2", *data)
-    assert done.status == 0 and len(results(root)) == 3
-    kept = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
-    assert kept["at_once"] == 2
+    assert done.status == 0 and len(lines()) == 3
+    assert all(run["at_once"] == 2 for run in lines())
 
 
-def test_a_finished_run_is_not_trained_again(reproduce, root, data, pretend):
+def test_a_finished_run_is_not_trained_again(reproduce, small, names, data, pretend):
+    stored = small / "results" / "table1.jsonl"
     assert reproduce("small/figure2", "--run", *data).status == 0
-    (root / "results" / "small" / "hmm-words.json").unlink()
+    stored.unlink()
     pretend(hmm_words="fail")
     done = reproduce("small/figure2", "--run", *data)
     assert done.status == 0 and "hmm-words: was trained before\n" in done.err
-    (root / "results" / "small" / "hmm-words.json").unlink()
-    recipe = root / "recipes" / "small" / "hmm.toml"
+    stored.unlink()
+    recipe = small / "recipes" / "hmm.toml"
     recipe.write_text(recipe.read_text().replace("epochs = 1", "epochs = 2"))
     done = reproduce("small/figure2", "--run", *data)
     said = "holds a run with another configuration: training.epochs (1.0, 2.0); move it away"
-    assert done.status == 1 and said in done.err and not results(root)
+    assert done.status == 1 and said in done.err and not names()
 
 
 @pytest.mark.parametrize(
@@ -290,7 +286,7 @@ def test_data_is_checked_before_anything_starts(refused, root, pretend, flags, s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_and_gone_on_with(reproduce, root, data, pretend, number):
+def test_stopped_and_gone_on_with(reproduce, root, names, data, pretend, number):
     pretend(hmm_words="wait")
     folder = root / "runs" / "small"
 
@@ -308,13 +304,13 @@ def test_stopped_and_gone_on_with(reproduce, root, data, pretend, number):
     assert done.err.endswith(
         "bighmm: stopped; the same command goes on where the runs were saved\n"
     )
-    assert (folder / "hmm-words" / "saved").exists() and results(root) == {"count-words.json"}
+    assert (folder / "hmm-words" / "saved").exists() and names() == {"count words 1"}
     done = reproduce("small", "--run", *data)
     assert done.status == 0 and "2 to train" in done.err and "hmm-words: goes on\n" in done.err
-    assert "--resume" in (folder / "hmm-words.log").read_text() and len(results(root)) == 3
+    assert "--resume" in (folder / "hmm-words.log").read_text() and len(names()) == 3
 
 
-def test_save_run_keeps_the_same(reproduce, root, data, pretend, tmp_path):
+def test_save_run_keeps_the_same(reproduce, root, lines, data, pretend, tmp_path):
     """benchmarks/save_run.py writes what `record_of` makes."""
     script = Path(__file__).resolve().parents[2] / "benchmarks" / "save_run.py"
     assert reproduce("small/figure2", "--run", *data).status == 0
@@ -322,6 +318,7 @@ def test_save_run_keeps_the_same(reproduce, root, data, pretend, tmp_path):
     command = [sys.executable, script, root / "runs/small/hmm-words", out, "--peak-gib", "2"]
     subprocess.run(command, check=True, capture_output=True)
     kept = json.loads(out.read_text())
-    made = json.loads((root / "results" / "small" / "hmm-words.json").read_text())
+    (made,) = lines()
     assert kept["recipe"]["corpus"]["data"] == "text.txt" and kept["peak_gib"] == 2
-    assert set(kept) == set(made) - {"train", "at_once"} | {"peak_gib"}
+    added = {"corpus", "seed", "settings", "train", "at_once"}
+    assert set(kept) == set(made) - added | {"peak_gib"}

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bighmm.model.networks.pretrained import own_config
-from bighmm.reproduce.claims import judge
-from bighmm.reproduce.prepare import named_in
-from bighmm.reproduce.report import write_docs
-from bighmm.reproduce.results import EVAL_BATCH, read_results, result_files
-from bighmm.reproduce.rows import papers_in, read_paper
 from bighmm.train.recipe import InitialSettings, from_dict, read_recipe
+from papers.claims import judge
+from papers.prepare import named_in
+from papers.report import write_docs
+from papers.results import read_results
+from papers.rows import papers_in, read_paper
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -26,15 +26,16 @@ def paper(request):
 
 
 def lee(*names):
-    return [read_recipe(ROOT / "recipes" / "lee2025" / f"{name}.toml") for name in names]
+    return [read_recipe(ROOT / "papers" / "lee2025" / "recipes" / f"{name}.toml") for name in names]
 
 
-def test_no_result_is_forgotten(paper):
-    found = set()
+def test_every_result_has_a_row_and_is_in_the_file_of_its_first_table(paper):
+    results, files = read_results(paper), {}
     for row in paper.rows:
-        read_results(paper, row)
-        found |= set(result_files(paper, row).values())
-    assert set(paper.results.glob("*.json")) - {paper.results / EVAL_BATCH} == found
+        for seed, run in results.of(row).items():
+            assert run.file == paper.results_file(row)
+            files[row.recipe, row.corpus, seed] = run.file
+    assert files == {tuple(key): run.file for key, run in results.runs.items()}
 
 
 def test_every_recipe_is_valid_and_used(paper):
@@ -46,8 +47,7 @@ def test_every_recipe_is_valid_and_used(paper):
         while like := tomllib.loads(path.read_text(encoding="utf-8")).get("extends"):
             path = path.parent / like
             used.add(path)
-    folder = ROOT / "recipes" / paper.name
-    assert set(folder.glob("*.toml")) - {folder / "rows.toml"} == used
+    assert set((ROOT / "papers" / paper.name / "recipes").iterdir()) == used
     for path in used:
         read_recipe(path)
 
@@ -62,14 +62,14 @@ def test_what_recipes_begin_with_can_be_prepared(paper):
 def test_the_papers_own_figures_do_not_contradict_the_claims(paper):
     assert paper.claims
     for claim in paper.claims:
-        judged = judge(paper, claim)
+        judged = judge(paper, read_results(paper), claim)
         assert claim.inequality.holds(judged.paper) is not False, claim.says
 
 
 def test_the_document_has_what_the_results_say(paper, tmp_path):
     document, again = ROOT / "docs" / "reproduction.md", tmp_path / "again.md"
     shutil.copyfile(document, again)
-    write_docs(paper, again)
+    write_docs(paper, read_results(paper), again)
     assert again.read_text(encoding="utf-8") == document.read_text(encoding="utf-8")
 
 
@@ -127,12 +127,13 @@ def test_transformers_of_lee2025_have_the_sizes_of_their_pretrained_ones():
 
 def test_results_were_made_from_the_recipes(paper):
     """What a user runs is what was measured, but for the seed, the device and how often to look."""
+    results = read_results(paper)
     for row in paper.rows:
         if row.recipe is None:
             continue
         recipe = _what_matters(read_recipe(paper.recipe_file(row)))
-        for result in read_results(paper, row):  # none before a row has been run
-            assert _what_matters(from_dict(result["recipe"], "result")) == recipe, row.recipe
+        for run in results.of(row).values():  # none before a row has been run
+            assert _what_matters(from_dict(run.fields["settings"], "result")) == recipe, row.recipe
 
 
 def _what_matters(recipe):

@@ -468,5 +468,5 @@ def test_from_the_command_line(ask, bighmm, text, tmp_path):
 
 
 def test_the_recipe_of_the_paper():
-    recipe = read_recipe(ROOT / "recipes" / "lee2025" / "baum-welch.toml")
+    recipe = read_recipe(ROOT / "papers" / "lee2025" / "recipes" / "baum-welch.toml")
     assert recipe.training.optimizer == "baum-welch" and recipe.model.support == "dense"

@@ -1,18 +1,23 @@
 """Recipes: what a file may say, and what is said of a wrong one."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from bighmm.model.params.neural import NeuralOptions
 from bighmm.model.params.scalar import ScalarOptions
 from bighmm.train.recipe import (
+    QUICKSTART,
     CorpusSettings,
     ModelSettings,
     Recipe,
     TrainingSettings,
     differences,
+    find_recipe,
     from_dict,
+    packaged_recipes,
     read_recipe,
 )
 
@@ -122,6 +127,41 @@ def test_unreadable_files(tmp_path):
         read_recipe(tmp_path / "bytes.toml")
     with pytest.raises(ValueError, match="cannot be read"):
         read_recipe(tmp_path)
+
+
+def test_packaged_recipes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert packaged_recipes() == ["ptb-32768", "ptb-4096", "quickstart"]
+    assert [find_recipe(name).model.states for name in packaged_recipes()] == [32768, 4096, 4096]
+    quickstart = find_recipe(QUICKSTART)
+    assert quickstart.corpus.data == "pydoc" and quickstart != Recipe()
+    (tmp_path / "quickstart").mkdir()  # a folder is no recipe
+    assert find_recipe(QUICKSTART) == quickstart
+
+
+def test_a_file_goes_before_the_packaged_recipe_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text("[model]\nstates = 256")
+    assert find_recipe(QUICKSTART).model.states == 256
+    (tmp_path / "quickstart").write_text("[model")
+    with pytest.raises(ValueError, match="the recipe quickstart cannot be read"):
+        find_recipe(QUICKSTART)
+
+
+@pytest.mark.parametrize("name", ["quickstrat", "quickstart.toml", "recipes/quickstart", "../x"])
+def test_neither_a_file_nor_a_packaged_recipe(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    said = f"there is no recipe {name}; name a file, or a packaged recipe: ptb-32768, ptb-4096, "
+    with pytest.raises(ValueError) as error:
+        find_recipe(name)
+    assert str(error.value) == f"{said}quickstart"
+
+
+def test_packaged_recipes_need_no_torch():
+    code = "import sys; from bighmm.train.recipe import find_recipe; find_recipe('quickstart')\n"
+    code += "print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
 
 
 def test_unknown_names_are_answered_with_a_suggestion():

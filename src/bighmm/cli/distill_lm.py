@@ -27,7 +27,7 @@ from bighmm.train.recipe import (
     ModelSettings,
     Recipe,
     TrainingSettings,
-    read_recipe,
+    find_recipe,
 )
 
 Texts = tyro.conf.UseAppendAction[tuple[str, ...]]
@@ -143,7 +143,7 @@ def _arguments(argv: list[str]) -> tuple[Recipe, Any]:
 def _starting_point(argv: list[str]) -> Recipe:
     """The recipe of the flag --recipe, or one that suits sampled texts and the device."""
     if file := flag_value(argv, "--recipe"):
-        recipe = read_recipe(Path(file))
+        recipe = find_recipe(file)
         if recipe.corpus != CorpusSettings() or recipe.initial != InitialSettings():
             raise ValueError(
                 f"the recipe {file} has a [corpus] or [initial], and distill-lm makes both; leave "

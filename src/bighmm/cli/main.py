@@ -26,9 +26,6 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    # Threads that wait for each other by spinning are several times slower as soon as anything
-    # else runs on the machine, and no faster when nothing does. It counts when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -41,11 +38,18 @@ def main(argv: list[str] | None = None) -> None:
     if argv[0] not in COMMANDS:
         _fail(f"there is no command {argv[0]!r}; choose from {', '.join(COMMANDS)}")
     module, _ = COMMANDS[argv[0]]
-    function = f"{argv[0].replace('-', '_')}_command"
+    call(module, f"{argv[0].replace('-', '_')}_command", argv[1:])
+
+
+def call(module: str, function: str, argv: list[str]) -> None:
+    """Run a command's function; a mistake of the user ends the program with one sentence."""
+    # Threads that wait for each other by spinning are several times slower as soon as anything
+    # else runs on the machine, and no faster when nothing does. It counts when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from bighmm.cli.common import with_new_names
 
-        getattr(importlib.import_module(module), function)(with_new_names(argv[1:]))
+        getattr(importlib.import_module(module), function)(with_new_names(argv))
         sys.stdout.flush()  # here and not on the way out, so that its failure is seen below
     except ValueError as error:
         _fail(str(error))

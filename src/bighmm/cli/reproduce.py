@@ -1,175 +1,27 @@
-"""`bighmm reproduce`: a paper's tables with our figures beside them, and the runs they lack."""
+"""`bighmm reproduce`: the program in `papers/` of the checkout that this package lies in."""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-from rich.markup import escape
-
-from bighmm.cli.common import AsJson, at_least_one, err, out, parse, print_json
-from bighmm.reproduce.plots import find_matplotlib, write_plots
-from bighmm.reproduce.report import (
-    as_grid,
-    as_markdown,
-    as_objects,
-    check_marks,
-    claims_as_grid,
-    claims_as_markdown,
-    heading_of,
-    write_docs,
-)
-from bighmm.reproduce.rows import Paper, papers_in, read_paper
-from bighmm.reproduce.runs import find_files, missing, run_jobs, to_prepare
-
-WIDTH = 120  # of a table where there is no terminal
-
-
-@dataclass(frozen=True)
-class ReproduceArguments:
-    """A paper's tables with our figures beside them, from a checkout of bighmm."""
-
-    paper: Annotated[
-        str | None,
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="PAPER[/TABLE]", help="Without it, the papers there are."),
-    ] = None
-    root: Annotated[Path, tyro.conf.arg(help="The checkout, with recipes/ and results/.")] = Path()
-    results: Annotated[
-        Path | None, tyro.conf.arg(help="Another folder of results than the checkout's.")
-    ] = None
-    only: Annotated[
-        str | None, tyro.conf.arg(help="Only rows with this in the name of their recipe.")
-    ] = None
-    run: Annotated[bool, tyro.conf.arg(help="Train what has no result yet.")] = False
-    data: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(metavar="NAME=FOLDER", help="Where a corpus is, once for each."),
-    ] = ()
-    tokenizer: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]],
-        tyro.conf.arg(metavar="NAME=FILE", help="The tokenizer of a corpus that needs one."),
-    ] = ()
-    seeds: Annotated[
-        str | None,
-        tyro.conf.arg(help="Train with each of these, as in 1,2,3; without it, the paper's, or 1."),
-    ] = None
-    jobs: Annotated[int, tyro.conf.arg(help="Runs at the same time.")] = 1
-    markdown: Annotated[bool, tyro.conf.arg(help="Tables as Markdown.")] = False
-    write_docs: Annotated[
-        Path | None, tyro.conf.arg(help="Put the tables between their marks in this file.")
-    ] = None
-    plots: Annotated[
-        Path | None, tyro.conf.arg(help="Draw the paper's charts into this folder.")
-    ] = None
-    as_json: AsJson = False
+import bighmm
 
 
 def reproduce_command(argv: list[str]) -> None:
-    arguments = parse(ReproduceArguments, argv, "reproduce")
-    _check(arguments)
-    if arguments.paper is None:
-        _list_papers(arguments)
-        return
-    name, _, table = arguments.paper.partition("/")
-    paper = selected = read_paper(arguments.root, name, arguments.results)
-    if table:
-        selected = selected.only_table(table)
-    if arguments.only is not None:
-        selected = selected.only_recipes(arguments.only)
-    # Whatever is wrong is said before hours of training, not after.
-    if arguments.write_docs is not None:
-        check_marks(selected, arguments.write_docs)
-    if arguments.plots is not None:
-        find_matplotlib()
-    failed = _run(paper, selected, arguments) if arguments.run else []
+    """Print the tables of a paper and run what they lack.
 
-    if arguments.write_docs is not None:
-        write_docs(selected, arguments.write_docs)
-        _say(f"wrote {arguments.write_docs}")
-    if arguments.plots is not None:
-        drawn = write_plots(selected, arguments.plots)
-        _say(f"wrote {', '.join(map(str, drawn))}" if drawn else "there is nothing to draw yet")
-    _show(selected, arguments)
-    if failed:
-        _say(f"bighmm: {len(failed)} of the runs failed: {', '.join(failed)}")
-        sys.exit(1)
-
-
-def _check(arguments: ReproduceArguments) -> None:
-    at_least_one(arguments.jobs, "jobs")
-    if arguments.as_json and arguments.markdown:
-        raise ValueError("--json and --markdown exclude each other; give at most one")
-    if arguments.only is not None and (arguments.write_docs or arguments.plots):
-        raise ValueError("--write-docs and --plots take whole tables; leave out --only")
-    if arguments.paper is None and (arguments.run or arguments.write_docs or arguments.plots):
-        raise ValueError("name a paper first; bighmm reproduce lists those that there are")
-
-
-def _run(paper: Paper, selected: Paper, arguments: ReproduceArguments) -> list[str]:
-    jobs = missing(paper, selected, _seeds(arguments.seeds))
-    files = find_files(arguments.data, arguments.tokenizer, paper, jobs)
-    if entries := to_prepare(paper, jobs):
-        _say(f"to prepare: {', '.join(entry.makes for entry in entries)}")
-    _say(f"{len(jobs)} to train, {arguments.jobs} at a time" if jobs else "nothing is missing")
-    try:
-        return run_jobs(paper, jobs, files, arguments.jobs, _say)
-    except KeyboardInterrupt:
-        _say("bighmm: stopped; the same command goes on where the runs were saved")
-        sys.exit(130)
-
-
-def _seeds(text: str | None) -> list[int]:
-    if text is None:
-        return []
-    words = text.split(",")
-    if not all(word.strip().isdecimal() for word in words):
-        raise ValueError(f"--seeds takes whole numbers as in 1,2,3, not {text!r}")
-    return [int(word) for word in words]
-
-
-def _list_papers(arguments: ReproduceArguments) -> None:
-    papers = [read_paper(arguments.root, name) for name in papers_in(arguments.root)]
-    if arguments.as_json:
-        rows = [
-            {
-                "paper": paper.name,
-                "title": paper.title,
-                "tables": [{"table": table.name, "title": table.title} for table in paper.tables],
-            }
-            for paper in papers
-        ]
-        print_json({"papers": rows})
-        return
-    for paper in papers:
-        print(f"{paper.name}: {paper.title}")
-        for table in paper.tables:
-            print(f"  {paper.name}/{table.name}: {table.title}")
-
-
-def _show(paper: Paper, arguments: ReproduceArguments) -> None:
-    if arguments.as_json:
-        print_json(as_objects(paper))
-        return
-    if arguments.markdown:
-        texts = [as_markdown(paper, table) for table in paper.tables]
-        print("\n".join(texts + ([claims_as_markdown(paper)] if paper.claims else [])), end="")
-        return
-    console = out()
-    if not console.is_terminal:
-        console.width = WIDTH
-    grids = [as_grid(paper, table) for table in paper.tables]
-    console.print(paper.title, markup=False)
-    for table, grid in zip(paper.tables, grids, strict=True):
-        console.print(f"\n[bold]{escape(heading_of(table))}[/]")
-        console.print(grid)
-    if paper.claims:
-        console.print("\n[bold]What the paper says[/]")
-        console.print(claims_as_grid(paper))
-
-
-def _say(sentence: str) -> None:
-    err().print(sentence, markup=False)
+    Raises ValueError where this package does not lie in a checkout.
+    """
+    assert bighmm.__file__ is not None
+    package = Path(bighmm.__file__).resolve().parent
+    root = package.parents[1]
+    if package != root / "src" / "bighmm" or not (root / "papers" / "command.py").is_file():
+        raise ValueError(
+            "bighmm reproduce needs a checkout of bighmm, and this package was installed without "
+            "one; type pip install -e . in a checkout, then the same command again"
+        )
+    # In front, so that no other folder `papers` is imported, that of the current folder for one.
+    sys.path.insert(0, str(root))
+    importlib.import_module("papers.command").reproduce_command(argv)

@@ -19,13 +19,14 @@ from bighmm.cli.progress import TrainingDisplay, clustering_progress
 from bighmm.lm.opening import RECIPE
 from bighmm.train.loop import Observer, Stopped
 from bighmm.train.recipe import (
+    QUICKSTART,
     CorpusSettings,
     InitialSettings,
     ModelSettings,
     Recipe,
     TrainingSettings,
+    find_recipe,
     options_of,
-    read_recipe,
 )
 from bighmm.train.run import Watch, saved_recipe, train_run
 from bighmm.train.tensorboard import with_tensorboard
@@ -33,7 +34,10 @@ from bighmm.train.tensorboard import with_tensorboard
 
 @dataclass(frozen=True)
 class RunArguments:
-    recipe: Annotated[Path | None, tyro.conf.arg(help="A TOML file of settings.")] = None
+    recipe: Annotated[
+        Path | None,
+        tyro.conf.arg(help="A TOML file of settings, or the name of a packaged one: quickstart, …"),
+    ] = None
     out: Annotated[
         Path | None, tyro.conf.arg(help="The run's folder; without it, a new one in runs/.")
     ] = None
@@ -45,10 +49,14 @@ class RunArguments:
 
 
 def train_command(argv: list[str]) -> None:
+    """Train a model; without any setting of it, by the packaged recipe of the quick start."""
     own = [("run", RunArguments, field(default_factory=RunArguments))]
     about = "Train a hidden Markov language model."
     recipe, found = parse_recipe(argv, "train", about, own, _starting_point(argv))
     arguments: RunArguments = found.run
+    if _has_no_settings(argv):
+        say = f"no settings are given, so the packaged recipe {QUICKSTART} is used"
+        err().print(say, markup=False)
     run = arguments.out if arguments.out is not None else _new_folder(recipe)
     resuming = _check_folder(run, arguments.resume)
     again = f"bighmm train --resume --out {run}"
@@ -120,13 +128,28 @@ def parse_recipe(
 
 
 def _starting_point(argv: list[str]) -> Recipe:
-    """Its file stands for a recipe, and a run to resume for its own."""
-    if file := flag_value(argv, "--recipe"):
-        return read_recipe(Path(file))
+    """The recipe that flags are applied to."""
+    if name := flag_value(argv, "--recipe"):
+        return find_recipe(name)
+    if _has_no_settings(argv):
+        return find_recipe(QUICKSTART)
     folder = flag_value(argv, "--out")
     if "--resume" in argv and folder and (Path(folder) / RECIPE).exists():
         return saved_recipe(Path(folder))[0]
     return Recipe()
+
+
+def _has_no_settings(argv: list[str]) -> bool:
+    """Whether the flags say nothing about corpus, model and training but device and seed."""
+    words = iter(argv)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name in ("--out", "--device", "--seed"):
+            if not equals:
+                next(words, None)  # its value
+        elif word not in ("--json", "--tensorboard"):
+            return False
+    return True
 
 
 def flag_value(argv: list[str], name: str) -> str | None:

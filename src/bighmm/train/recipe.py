@@ -11,12 +11,14 @@ Every field has a default; a file names only what differs. A file that begins wi
     extends = "other.toml"
 
 names what differs from that recipe, whose path is relative to its own. Older names of fields
-(`RENAMED`) are read too. This module does not import torch.
+(`RENAMED`) are read too. Some recipes are in the package and found by name, QUICKSTART among them.
+This module does not import torch.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.resources
 import math
 import tomllib
 from dataclasses import dataclass, field
@@ -153,6 +155,7 @@ class Recipe:
         return dataclasses.asdict(self)
 
 
+QUICKSTART = "quickstart"  # the packaged recipe of `bighmm train` without settings
 SECTIONS = {
     "corpus": CorpusSettings,
     "model": ModelSettings,
@@ -181,6 +184,29 @@ def options_of(model: ModelSettings) -> type:
         return baselines.find(model.family).options
     except ValueError as error:
         raise ValueError(f"{error}, or hmm") from None
+
+
+def find_recipe(name: str | Path) -> Recipe:
+    """The recipe in a file, or the packaged recipe of that name where there is no such file.
+
+    Raises ValueError with one sentence if there is neither, and as `read_recipe` does.
+    """
+    packaged = packaged_recipes()
+    if str(name) in packaged and not Path(name).is_file():
+        file = importlib.resources.files("bighmm") / "recipes" / f"{name}.toml"
+        with importlib.resources.as_file(file) as path:
+            return read_recipe(path)
+    if not Path(name).exists():
+        known = ", ".join(packaged)
+        raise ValueError(f"there is no recipe {name}; name a file, or a packaged recipe: {known}")
+    return read_recipe(name)
+
+
+def packaged_recipes() -> list[str]:
+    """The names of the recipes in the package."""
+    folder = importlib.resources.files("bighmm") / "recipes"
+    names = [entry.name for entry in folder.iterdir()]
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def read_recipe(path: str | Path) -> Recipe:
