@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -41,12 +41,12 @@ class Settings(Protocol):
     """The settings of a `SequenceHMM` that fitting needs; see there for what they mean."""
 
     n_states: int
-    support: str
+    support: Literal["dense", "blocked", "per-symbol"]
     n_blocks: int
     n_states_per_symbol: int
     parameterisation: str
     options: dict[str, Any] | None
-    optimizer: str
+    optimizer: Literal["baum-welch", "adamw"]
     iterations: int
     tolerance: float
     smoothing: float

@@ -161,7 +161,7 @@ class Neural(Parameterisation):
     ) -> Emissions:
         """Over `support`, which is that of the states `kept`."""
         if self.options.emission == "direct":
-            cells = self.emission
+            cells: Tensor = self.emission
             if kept is not None:
                 cells = self.support.restrict_cells(cells, kept)
             return EmissionTable(support.normalise(cells))

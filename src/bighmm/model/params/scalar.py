@@ -25,8 +25,9 @@ class Scalar(Parameterisation):
         self.emission = nn.Parameter(torch.randn(*cells) * scale)
 
     def forward(self, kept: Tensor | None = None) -> Model:
-        support, start, cells = self.support, self.start, self.emission
-        transitions = Table(self.transition, rounded=self.rounds)
+        support, transitions = self.support, Table(self.transition, rounded=self.rounds)
+        start: Tensor = self.start
+        cells: Tensor = self.emission
         if kept is not None:
             start, transitions = start.index_select(0, kept), transitions.restrict(kept)
             cells = support.restrict_cells(cells, kept)

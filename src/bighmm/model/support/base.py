@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -193,15 +192,10 @@ REGISTRY = Registry[type[Support]]("bighmm.model.support", "support")
 OLD_NAMES = {"free": "per-token"}
 
 
-def register_support(kind: str) -> Callable[[KindT], KindT]:
-    """Announce a support under the name that files have for it."""
-
-    def add(cls: KindT) -> KindT:
-        cls.kind = kind
-        REGISTRY.add(kind, cls)
-        return cls
-
-    return add
+def register_support(cls: KindT) -> KindT:
+    """Announce a kind of support under the name that files have for it, its `kind`."""
+    REGISTRY.add(cls.kind, cls)
+    return cls
 
 
 def restore_support(

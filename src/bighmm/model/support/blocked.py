@@ -19,11 +19,12 @@ from bighmm.ops.partition import Partition
 from bighmm.ops.state_dropout import draw_kept
 
 
-@register_support("blocked")
+@register_support
 @dataclass(frozen=True, eq=False)
 class Blocked(Support):
     """States m·K … (m+1)·K-1 emit the tokens of block m, and no others: K = Z / M."""
 
+    kind: ClassVar[str] = "blocked"
     fixed_dropout: ClassVar[bool] = True
 
     blocks: Partition

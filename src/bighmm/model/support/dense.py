@@ -16,11 +16,12 @@ from bighmm.ops.log_matmul import log_product
 from bighmm.ops.state_dropout import draw_kept
 
 
-@register_support("dense")
+@register_support
 @dataclass(frozen=True)
 class Dense(Support):
     """Every state may emit every token: K = Z."""
 
+    kind: ClassVar[str] = "dense"
     is_dense: ClassVar[bool] = True
     fixed_dropout: ClassVar[bool] = True
 

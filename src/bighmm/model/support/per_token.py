@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,10 +14,12 @@ from bighmm.model.support.base import Described, States, Support, register_suppo
 from bighmm.ops.cell_products import normalise_listed
 
 
-@register_support("per-token")
+@register_support
 @dataclass(frozen=True, eq=False)
 class PerToken(Support):
     """Every token has its own K states (the papers' 'uniform' constraint)."""
+
+    kind: ClassVar[str] = "per-token"
 
     table: Tensor  # (V, K) long, -1 where a token has fewer
     num_states: int

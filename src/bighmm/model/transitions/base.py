@@ -138,15 +138,10 @@ FamilyT = TypeVar("FamilyT", bound=type[Transitions])
 REGISTRY = Registry[Callable[..., Transitions]]("bighmm.model.transitions", "transition family")
 
 
-def register_transitions(family: str) -> Callable[[FamilyT], FamilyT]:
-    """Announce a family under the name that files have for it."""
-
-    def add(cls: FamilyT) -> FamilyT:
-        cls.family = family
-        REGISTRY.add(family, cls)
-        return cls
-
-    return add
+def register_transitions(cls: FamilyT) -> FamilyT:
+    """Announce a family under the name that files have for it, its `family`."""
+    REGISTRY.add(cls.family, cls)
+    return cls
 
 
 def restore_transitions(

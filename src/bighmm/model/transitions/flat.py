@@ -30,11 +30,12 @@ from bighmm.ops.impl import Impl
 from bighmm.ops.row_norm import row_norm
 
 
-@register_transitions("flat")
+@register_transitions
 @dataclass(frozen=True, eq=False)
 class Flat(Transitions):
     """Logits s = leaving · enteringᵀ."""
 
+    family: ClassVar[str] = "flat"
     capturable: ClassVar[bool] = True
 
     leaving: Tensor  # (Z, H)
@@ -50,7 +51,8 @@ class Flat(Transitions):
         return (self.leaving, self.entering)
 
     def with_operands(self, *operands: Tensor) -> Flat:
-        return Flat(*operands, rounded=self.rounded)
+        leaving, entering = operands
+        return Flat(leaving, entering, self.rounded)
 
     @property
     def norm(self) -> Tensor:
@@ -108,4 +110,5 @@ class Flat(Transitions):
         self, windows: Windows, start: Tensor, emitted: Tensor
     ) -> tuple[Tensor, Tensor]:
         norm = None if needs_gradient(self.operands) else self.norm
-        return flat_chain(windows, start, emitted, self.operands, norm, "triton")
+        vectors = (self.leaving, self.entering)
+        return flat_chain(windows, start, emitted, vectors, norm, "triton")

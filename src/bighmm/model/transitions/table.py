@@ -16,11 +16,12 @@ from bighmm.ops.dense_chain.passes import TableTransitions
 from bighmm.ops.gather import take_square
 
 
-@register_transitions("table")
+@register_transitions
 @dataclass(frozen=True, eq=False)
 class Table(Transitions):
     """Logits s (Z, Z). Memory grows with Z²; for small models and Baum-Welch."""
 
+    family: ClassVar[str] = "table"
     capturable: ClassVar[bool] = True
 
     table: Tensor
@@ -36,7 +37,8 @@ class Table(Transitions):
         return (self.table,)
 
     def with_operands(self, *operands: Tensor) -> Table:
-        return Table(*operands, rounded=self.rounded, normalised=self.normalised)
+        (table,) = operands
+        return Table(table, self.rounded, self.normalised)
 
     @property
     def norm(self) -> Tensor:
