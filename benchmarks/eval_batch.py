@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 import tyro
+from bighmm.train.objective import HMMObjective, Window
 
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import find_device
-from bighmm.train.objective import HMMObjective, Window
 from bighmm.train.recipe import CorpusSettings, read_recipe
 from bighmm.train.setup import new_model, open_data, training_batches
 from record import ROOT, save, surroundings

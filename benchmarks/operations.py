@@ -13,22 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from bighmm.infer.inputs import Carry, trusted
+from bighmm.train.graph import GraphSteps
+from bighmm.train.steps import make_steps
 from torch import Tensor
 
 from bighmm.data.batches import Batch
+from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
 from bighmm.hmm import HMM
-from bighmm.infer.inputs import Carry, trusted
 from bighmm.model import params
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.params.neural import NeuralOptions
 from bighmm.model.support import Blocked, Dense, Free, Support
 from bighmm.ops import rounded
 from bighmm.ops.row_norm import row_norm
-from bighmm.train.graph import GraphSteps
 from bighmm.train.recipe import TrainingSettings
-from bighmm.train.setup import brown_clusters
-from bighmm.train.steps import make_steps
 
 DEVICE = torch.device("cuda")
 DATA: str | None = None  # a corpus for the blocked step; without one, text and blocks are made up

@@ -23,13 +23,13 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import tyro
+from bighmm.distill.labels import FORMAT, LABELS, MANIFEST
 from torch import Tensor
 
 from bighmm import HMM
 from bighmm.base.files import write_json
 from bighmm.data.corpus import prepare
 from bighmm.distill.kmeans import kmeans, nearest
-from bighmm.distill.labels import FORMAT, LABELS, MANIFEST
 from bighmm.distill.states import blocks_of
 from bighmm.distill.teachers import RandomTeacher
 from bighmm.interop.hugging_face import find_model, load

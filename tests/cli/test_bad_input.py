@@ -139,7 +139,10 @@ class TestRecipe:
             ("[modle]\n", "unknown section [modle]; did you mean 'model'?"),
             ("[parameters]\nwidht = 1\n", "[options] has an unknown field 'widht'"),
             ('[model]\nstates = "many"\n', "states = 'many' is not of the kind int"),
-            ('[model]\nsupport = "some"\n', "blocked | dense | per-token"),
+            (
+                '[model]\nsupport = "some"\n',
+                "there is no support 'some'; choose from blocked, dense, per-token",
+            ),
             ('[model]\nparameters = "quantum"\n', "no parameterisation 'quantum'"),
             ("[model\n", "cannot be read"),
         ],

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from bighmm.cli import distill
+from bighmm.data.clusters import brown_clusters
 from bighmm.data.labels import open_labels
 from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params import find
 from bighmm.model.support import Blocked
-from bighmm.train.setup import brown_clusters
 
 FEW = ("--cluster-tokens", 800, "--label-tokens", 1000, "--device", "cpu")
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
 from bighmm.data.labels import open_labels
 from bighmm.distill import making
@@ -13,7 +14,6 @@ from bighmm.distill.kmeans import nearest
 from bighmm.distill.making import LabelSettings, make_labels
 from bighmm.distill.teachers import RandomTeacher, Reading
 from bighmm.model.support import Blocked, Dense
-from bighmm.train.setup import brown_clusters
 
 SMALL = LabelSettings(cluster_tokens=900, label_tokens=2000, reading=Reading(32, 16), iterations=10)
 

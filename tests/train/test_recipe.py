@@ -186,7 +186,6 @@ def test_unknown_names_are_answered_with_a_suggestion():
         ("model", "states", 4096.0, "int"),
         ("model", "states", True, "int"),
         ("model", "states", [1], "int"),
-        ("model", "support", "block", r"blocked \| dense \| per-token"),
         ("corpus", "data", 3, "str"),
         ("corpus", "min_count", 2.5, "int | None"),
         ("corpus", "lowercase", "yes", "bool | None"),

@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 
+from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
 from bighmm.lm.opening import open_model, sample_texts
 from bighmm.train.loop import Stopped
 from bighmm.train.recipe import from_dict
 from bighmm.train.run import Watch, saved_recipe, train_run
-from bighmm.train.setup import brown_clusters
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from rich.table import Table
 from bighmm.cli.common import AsJson, out, parse, print_json
 from bighmm.cli.progress import clustering_progress
 from bighmm.data import brown
+from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import SPLITS, describe
 from bighmm.train.recipe import CorpusSettings
-from bighmm.train.setup import brown_clusters, open_data
+from bighmm.train.setup import open_data
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from bighmm.model import params
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.options import ScalarOptions
 from bighmm.model.params import Parameterisation
-from bighmm.model.support import Blocked, Dense, PerToken, Support
+from bighmm.model.support import Support, SupportRequest, find_support
 from bighmm.sequences.rows import Rows
 from bighmm.train.expectation_maximisation import ExpectationMaximisation
 from bighmm.train.losses import Likelihood
@@ -192,16 +192,16 @@ def new_parameters(settings: Settings, rows: Rows, symbols: int, seed: int) -> P
 
 
 def new_support(settings: Settings, rows: Rows, symbols: int, seed: int) -> Support:
-    if settings.support == "dense":
-        return Dense(settings.n_states, symbols)
-    if settings.support == "per-symbol":
-        return PerToken.random(symbols, settings.n_states, settings.n_states_per_symbol, seed)
-    if settings.support == "blocked":
-        classes = brown.cluster(np.concatenate(rows.rows), symbols, settings.n_blocks).classes
-        return Blocked.of(torch.from_numpy(classes.astype(np.int64)), settings.n_states)
-    raise ValueError(
-        f"there is no support {settings.support!r}; use 'dense', 'blocked' or 'per-symbol'"
+    """A support of the kind that was asked for; blocks are Brown clusters of the sequences."""
+
+    def classes() -> np.ndarray:
+        return brown.cluster(np.concatenate(rows.rows), symbols, settings.n_blocks).classes
+
+    kind = "per-token" if settings.support == "per-symbol" else settings.support
+    request = SupportRequest(
+        settings.n_states, symbols, settings.n_states_per_symbol, seed, classes
     )
+    return find_support(kind).make(request)
 
 
 @torch.no_grad()

@@ -51,8 +51,9 @@ class ModelSettings:
     """hmm, or a baseline: ngram, feed-forward, lstm or transformer."""
     states: int = 4096
     """Hidden states in all."""
-    support: Literal["blocked", "dense", "per-token"] = "blocked"
-    """Which states may emit a word: those of its block, all, or a random list of its own."""
+    support: str = "blocked"
+    """Which states may emit a word: blocked (those of its block), dense (all), or per-token (a
+    random list of its own)."""
     blocks: int = 128
     """Blocks of a blocked model; states must be a multiple. With paths there are the file's."""
     states_per_token: int = 128
@@ -162,6 +163,7 @@ SECTIONS = {
     "training": TrainingSettings,
     "initial": InitialSettings,
 }
+SUPPORTS = ("blocked", "dense", "per-token")  # those that come with the package
 RENAMED = {  # names of the first version, and what they are called now
     "model": {"parameters": "parameterisation", "alive": "states_per_token"},
     "training": {"operands": "matmul_dtype"},
@@ -294,6 +296,10 @@ def _check(recipe: Recipe) -> None:
     ):
         if getattr(section, key) < 1:
             raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
+    if model.support not in SUPPORTS:  # one from outside, which needs torch to be known
+        from bighmm.model.support import find_support
+
+        find_support(model.support)
     blocks_known = model.support == "blocked" and model.paths is None
     if blocks_known and model.states % model.blocks:
         raise ValueError(

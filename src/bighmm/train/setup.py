@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from bighmm.data import brown
 from bighmm.data.batches import Batches, labelled_batches, make_batches
+from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import Corpus, prepare
 from bighmm.lm import baselines
 from bighmm.lm.baselines.neural import NeuralLM
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.model.support import Blocked, Dense, PerToken, Support
+from bighmm.model.support import Support, SupportRequest, find_support
 from bighmm.train.initial import initialise, options_for
 from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
 
@@ -71,13 +71,12 @@ def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) 
 def make_support(
     model: ModelSettings, corpus: Corpus, seed: int, progress: Progress | None = None
 ) -> Support:
-    size = corpus.tokenizer.size
-    if model.support == "dense":
-        return Dense(model.states, size)
-    if model.support == "per-token":
-        return PerToken.random(size, model.states, model.states_per_token, seed)
-    if model.paths is not None:
-        words = [corpus.tokenizer.token(i) for i in range(size)]
+    """The support that a recipe asks for; ValueError for an unknown kind."""
+
+    def word_classes() -> np.ndarray:
+        if model.paths is None:
+            return brown_clusters(corpus, model.blocks, progress).classes
+        words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
         classes = brown.read_paths(Path(model.paths), words).classes
         found = int(classes.max()) + 1
         if model.blocks not in (found, ModelSettings.blocks):
@@ -85,28 +84,9 @@ def make_support(
                 f"{model.paths} has {found} classes for the words of this corpus, not "
                 f"{model.blocks}; leave out --blocks"
             )
-    else:
-        classes = brown_clusters(corpus, model.blocks, progress).classes
-    return Blocked.of(torch.from_numpy(classes.astype("int64")), model.states)
+        return classes
 
-
-def brown_clusters(
-    corpus: Corpus, classes: int, progress: Progress | None = None
-) -> brown.Clusters:
-    """Brown clusters of the training text, kept beside the corpus for the next time."""
-    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
-    train = corpus.split("train")
-    kept = corpus.folder / f"brown.{classes}.paths"
-    unique = len(set(words)) == len(words)
-    if kept.exists() and unique:
-        try:
-            found = brown.read_paths(kept, words, tokens=train)
-        except ValueError:  # damaged, and nothing in a cache is worth keeping then
-            kept.unlink()
-        else:
-            return found
-    clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
-    if unique:
-        counts = torch.bincount(torch.from_numpy(train.astype("int64")), minlength=len(words))
-        brown.write_paths(kept, clusters, words, counts.tolist())
-    return clusters
+    request = SupportRequest(
+        model.states, corpus.tokenizer.size, model.states_per_token, seed, word_classes
+    )
+    return find_support(model.support).make(request)

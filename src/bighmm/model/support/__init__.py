@@ -13,6 +13,8 @@ from bighmm.model.support.base import (
     Described,
     States,
     Support,
+    SupportRequest,
+    find_support,
     register_support,
     restore_support,
 )
@@ -27,6 +29,8 @@ __all__ = [
     "PerToken",
     "States",
     "Support",
+    "SupportRequest",
+    "find_support",
     "register_support",
     "restore_support",
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,11 +28,22 @@ class Described(NamedTuple):
     tensors: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class SupportRequest:
+    """What a support may be made from when a model is set up."""
+
+    num_states: int
+    vocabulary_size: int
+    states_per_token: int
+    seed: int
+    word_classes: Callable[[], np.ndarray]  # the class of every token (V,), of Brown clustering
+
+
 class Support(Protocol):
     """The relation 'state z may emit token x', with K states for every token.
 
-    Required are `kind`, the three numbers, `states`, `to`, `describe` and `restore`. The rest has
-    defaults that follow from them, which a kind replaces where it can do better.
+    Required are `kind`, the three numbers, `states`, `to`, `make`, `describe` and `restore`. The
+    rest has defaults that follow from them, which a kind replaces where it can do better.
     """
 
     kind: ClassVar[str]
@@ -58,6 +72,11 @@ class Support(Protocol):
 
     def describe(self) -> Described:
         """What a file says of it; `restore` is the inverse."""
+        ...
+
+    @classmethod
+    def make(cls, request: SupportRequest) -> Support:
+        """A support for a new model; ValueError for what cannot be met."""
         ...
 
     @classmethod
@@ -198,9 +217,13 @@ def register_support(cls: KindT) -> KindT:
     return cls
 
 
+def find_support(kind: str) -> type[Support]:
+    """The class of a registered kind; ValueError for an unknown one."""
+    return REGISTRY.find(OLD_NAMES.get(kind, kind))
+
+
 def restore_support(
     settings: dict[str, Any], tensors: dict[str, Tensor], vocabulary_size: int
 ) -> Support:
     """The support that `describe` described; ValueError for an unknown kind."""
-    kind = settings["kind"]
-    return REGISTRY.find(OLD_NAMES.get(kind, kind)).restore(settings, tensors, vocabulary_size)
+    return find_support(settings["kind"]).restore(settings, tensors, vocabulary_size)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bighmm.model.emissions import Emissions
-from bighmm.model.support.base import Described, States, Support, register_support
+from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
 from bighmm.ops.blocked_emission import blocked_emission
 from bighmm.ops.impl import Impl
 from bighmm.ops.log_matmul import finite_or_zero, log_product
@@ -155,6 +155,11 @@ class Blocked(Support):
     def describe(self) -> Described:
         settings = {"kind": self.kind, "states": self.num_states}
         return Described(settings, {"block_of": self.blocks.block_of})
+
+    @classmethod
+    def make(cls, request: SupportRequest) -> Blocked:
+        classes = torch.from_numpy(request.word_classes().astype("int64"))
+        return Blocked.of(classes, request.num_states)
 
     @classmethod
     def restore(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bighmm.model.emissions import Emissions
-from bighmm.model.support.base import Described, States, Support, register_support
+from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
 from bighmm.ops.cell_products import normalise_columns
 from bighmm.ops.impl import Impl
 from bighmm.ops.log_matmul import log_product
@@ -95,6 +95,10 @@ class Dense(Support):
 
     def describe(self) -> Described:
         return Described({"kind": self.kind, "states": self.num_states}, {})
+
+    @classmethod
+    def make(cls, request: SupportRequest) -> Dense:
+        return Dense(request.num_states, request.vocabulary_size)
 
     @classmethod
     def restore(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
-from bighmm.model.support.base import Described, States, Support, register_support
+from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
 from bighmm.ops.cell_products import normalise_listed
 
 
@@ -110,6 +110,12 @@ class PerToken(Support):
 
     def describe(self) -> Described:
         return Described({"kind": self.kind, "states": self.num_states}, {"states": self.table})
+
+    @classmethod
+    def make(cls, request: SupportRequest) -> PerToken:
+        return PerToken.random(
+            request.vocabulary_size, request.num_states, request.states_per_token, request.seed
+        )
 
     @classmethod
     def restore(

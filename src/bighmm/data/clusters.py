@@ -1,0 +1,33 @@
+"""Brown clusters of a corpus, cached beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bighmm.data import brown
+from bighmm.data.corpus import Corpus
+
+
+def brown_clusters(
+    corpus: Corpus, classes: int, progress: Callable[[int, int], None] | None = None
+) -> brown.Clusters:
+    """Brown clusters of the training text, stored in the corpus' folder for the next time.
+
+    progress: called with the number of words done, and of how many.
+    """
+    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
+    train = corpus.split("train")
+    path = corpus.folder / f"brown.{classes}.paths"
+    unique = len(set(words)) == len(words)
+    if path.exists() and unique:
+        try:
+            return brown.read_paths(path, words, tokens=train)
+        except ValueError:  # damaged; it is only a cache
+            path.unlink()
+    clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
+    if unique:
+        counts = np.bincount(train, minlength=len(words))
+        brown.write_paths(path, clusters, words, counts.tolist())
+    return clusters
