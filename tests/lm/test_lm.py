@@ -88,7 +88,7 @@ def test_round_trip(tmp_path, options, support, tokenizer):
     lm = model(options, support, TOKENIZERS[tokenizer]())
     lm.save_pretrained(tmp_path)
     read = HMMLM.from_pretrained(tmp_path)
-    assert (read.kind, read.options) == (lm.kind, lm.options)
+    assert (read.parameterisation, read.options) == (lm.parameterisation, lm.options)
     assert type(read.params.support) is type(lm.params.support)
     assert read.tokenizer.fingerprint() == lm.tokenizer.fingerprint()
     ids = torch.tensor([lm.encode(TEXT)])

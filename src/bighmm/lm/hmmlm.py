@@ -70,7 +70,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 f"the support knows {support.vocabulary_size} tokens but the tokenizer has "
                 f"{tokenizer.size}; both must come from the same vocabulary"
             )
-        self.kind, self.options, self.tokenizer = kind, options, tokenizer
+        self.parameterisation, self.options, self.tokenizer = kind, options, tokenizer
         self.params = params.build(kind, options, support, tokenizer.end, seed)
         self._hmm: HMM | None = None
 
@@ -271,7 +271,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         tensors = {SUPPORT + name: tensor for name, tensor in of_support.items()}
         config = {
             "format": FORMAT,
-            "kind": self.kind,
+            "kind": self.parameterisation,
             "options": dataclasses.asdict(self.options),
             "support": described,
             "vocabulary": self.tokenizer.fingerprint(),
