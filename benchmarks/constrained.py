@@ -23,7 +23,7 @@ import tyro
 from bighmm import HMM
 from bighmm import constraints as c
 from bighmm.model.support import Dense
-from bighmm.model.transitions import Factored
+from bighmm.model.transitions import Flat
 from record import best_seconds, save, settings_of, surroundings
 
 
@@ -88,7 +88,7 @@ def _model(shape: Shape) -> HMM:
     leaving, entering = normal(shape.states, shape.width), normal(shape.states, shape.width)
     hmm = HMM(
         normal(shape.states).log_softmax(0),
-        Factored(leaving / shape.width**0.5, entering),
+        Flat(leaving / shape.width**0.5, entering),
         normal(shape.words, shape.states).log_softmax(0),
         Dense(shape.states, shape.words),
         end=0,

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 import tyro
-from bighmm.train.objective import HMMObjective, Window
 
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import find_device
+from bighmm.train.losses import Likelihood, Window
 from bighmm.train.recipe import CorpusSettings, read_recipe
 from bighmm.train.setup import new_model, open_data, training_batches
 from record import ROOT, save, surroundings
@@ -55,12 +55,12 @@ def forward_pass(arguments: Arguments, name: str) -> Callable[[], object]:
     assert isinstance(lm, HMMLM)
     batch = training_batches(corpus, settings).batch(0)
     window = Window(*(torch.from_numpy(x).to(device) for x in (batch.ids, batch.lengths)))
-    objective = HMMObjective(lm, settings)
-    carried, key = objective.begin(len(batch.ids)), torch.tensor(1, device=device)
+    likelihood = Likelihood(lm.params, settings.state_dropout)
+    state, key = likelihood.initial_state(len(batch.ids)), torch.tensor(1, device=device)
 
     @torch.no_grad()
     def run() -> None:
-        objective.loss(window, carried, key)
+        likelihood(window, state, key)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bighmm import HMM
 from bighmm.model.support import Blocked
-from bighmm.model.transitions import Factored
+from bighmm.model.transitions import Flat
 from record import save, settings_of, surroundings
 
 
@@ -89,17 +89,19 @@ def _random_hmm(shape: Shape) -> HMM:
     block_of = torch.arange(shape.words)[torch.randperm(shape.words)] % shape.blocks
     support = Blocked.of(block_of, shape.states)
     vectors = (torch.randn(shape.states, shape.width) / shape.width**0.25 for _ in range(2))
-    logits = torch.randn(shape.words, support.alive)
-    totals = torch.zeros(shape.blocks, support.alive).index_add_(0, block_of, logits.exp())
+    logits = torch.randn(shape.words, support.states_per_token)
+    totals = torch.zeros(shape.blocks, support.states_per_token).index_add_(
+        0, block_of, logits.exp()
+    )
     emission = logits - totals.log()[block_of]
     start = torch.randn(shape.states).log_softmax(0)
-    return HMM(start, Factored(*vectors), emission, support, end=0)
+    return HMM(start, Flat(*vectors), emission, support, end=0)
 
 
 def _products(hmm: HMM, shape: Shape) -> None:
     leaving, entering = hmm.transitions.operands
     for _ in range(2 * len(shape.gaps)):
-        leaving @ entering[: hmm.support.alive].T
+        leaving @ entering[: hmm.support.states_per_token].T
 
 
 def _sentence(shape: Shape, seed: int) -> Tensor:

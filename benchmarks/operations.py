@@ -10,25 +10,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from bighmm.infer.inputs import Carry, trusted
-from bighmm.train.graph import GraphSteps
-from bighmm.train.steps import make_steps
 from torch import Tensor
 
 from bighmm.data.batches import Batch
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
 from bighmm.hmm import HMM
+from bighmm.infer.filter import can_be_captured
+from bighmm.infer.sequences import Carry, unchecked
 from bighmm.model import params
 from bighmm.model.emissions import EmissionTable
-from bighmm.model.params.neural import NeuralOptions
-from bighmm.model.support import Blocked, Dense, Free, Support
-from bighmm.ops import rounded
+from bighmm.model.options import NeuralOptions
+from bighmm.model.support import Blocked, Dense, PerToken, Support
+from bighmm.ops.rounding import round_to_bfloat16
 from bighmm.ops.row_norm import row_norm
+from bighmm.train.captured import CapturedRunner
+from bighmm.train.losses import Likelihood
 from bighmm.train.recipe import TrainingSettings
+from bighmm.train.runner import EagerRunner, Runner
+from bighmm.train.update import Descent
 
 DEVICE = torch.device("cuda")
 DATA: str | None = None  # a corpus for the blocked step; without one, text and blocks are made up
@@ -67,8 +70,8 @@ def operation(
 def normaliser(active: int) -> Measured:
     """The streamed row normaliser over `active` states, width 256, forward and backward."""
     width = 256
-    leaving = rounded(torch.randn(active, width, device=DEVICE)).requires_grad_()
-    entering = rounded(torch.randn(active, width, device=DEVICE) * 0.1).requires_grad_()
+    leaving = round_to_bfloat16(torch.randn(active, width, device=DEVICE)).requires_grad_()
+    entering = round_to_bfloat16(torch.randn(active, width, device=DEVICE) * 0.1).requires_grad_()
     grad = torch.rand(active, device=DEVICE)
 
     def run() -> tuple[Tensor, ...]:
@@ -95,10 +98,10 @@ class Language:
         batch, window = shape
         options = params.find(kind).options()
         self.params = params.build(kind, options, support, end, seed=1).to(DEVICE)
-        self.params.operands = "bfloat16"
-        self.device = DEVICE
+        self.params.matmul_dtype = "bfloat16"
         self.shape = shape
         self.steps_per_epoch = 10**9
+        self.tokens_per_step = batch * window
         if text is None:
             generator = torch.Generator().manual_seed(1)
             weights = 1.0 / torch.arange(1, support.vocabulary_size + 1)  # as words are, by rank
@@ -106,11 +109,16 @@ class Language:
         streams = text[: 64 * batch * window].view(batch, 64, window)
         self.ids = streams.transpose(0, 1).contiguous()
 
-    def forget(self) -> None:
-        pass
-
     def rate(self, step: int) -> float:
         return 1e-3
+
+    def runner(self, dropout: float) -> Runner:
+        settings = TrainingSettings(state_dropout=dropout, seed=1)
+        loss = Likelihood(self.params, dropout)
+        update = Descent(self.params, loss, settings, self)  # type: ignore[arg-type]
+        with torch.no_grad():
+            capture = can_be_captured(self.params())
+        return CapturedRunner(update, self, 1) if capture else EagerRunner(update, self, 1)
 
     def batch(self, step: int) -> Batch:
         ids = self.ids[step % 64]
@@ -128,33 +136,33 @@ def training_step(
     kind: str = "neural",
 ) -> Measured:
     language = Language(kind, support, shape, end, text)
-    settings = TrainingSettings(state_dropout=dropout, seed=1)
-    steps = make_steps(language, language, settings, language)  # type: ignore[arg-type]
-    steps.run(0, 64)  # so that every place of the buffers holds a batch
+    runner = language.runner(dropout)
+    runner.run(0, 64)  # so that every place of the buffers holds a batch
 
     replays = itertools.count()
 
     def run() -> None:
-        if not isinstance(steps, GraphSteps):
-            steps.run(next(replays) % 64, 1)
+        if not isinstance(runner, CapturedRunner):
+            runner.run(next(replays) % 64, 1)
             return
-        with torch.cuda.stream(steps.stream):
+        assert runner.graph is not None, "it was captured in the first steps"
+        with torch.cuda.stream(runner.stream):
             if next(replays) % 64 == 0:
-                steps.place.zero_()
-            steps.graph.replay()
+                runner.place.zero_()
+            runner.graph.replay()
 
     def error() -> float:
         """Log-likelihood of a few rows against plain torch in float32."""
         with torch.no_grad():
-            hmm = language.params()
+            hmm = HMM.of(language.params())
             ids = language.ids[0, :4, :16].to(DEVICE)
-            window = trusted(hmm, ids, torch.full((4,), 16, device=DEVICE))
+            window = unchecked(hmm, ids, torch.full((4,), 16, device=DEVICE))
             fast, _ = hmm.advance(window, Carry.at_start(hmm, 4))
-            plain_transitions = type(hmm.transitions)(*hmm.transitions.operands)
+            plain_transitions = replace(hmm.transitions, rounded=False)  # type: ignore[type-var]
             emissions = EmissionTable(hmm.emission)
             plain = HMM(hmm.start, plain_transitions, emissions, support, end)
             slow, _ = plain.advance(window, Carry.at_start(plain, 4), "torch")
-        if not all(math.isfinite(done.loss) for done in steps.run(64, 64)):
+        if not all(math.isfinite(done.loss) for done in runner.run(64, 64)):
             return math.inf
         return float(((fast - slow) / slow).abs().max())
 
@@ -191,10 +199,10 @@ def scalar_step(states: int) -> Measured:
     return training_step(support, (16, 32), 0.5, 0.0, kind="scalar")
 
 
-@operation("free_step", (2**13, 2**14))
-def free_step(states: int) -> Measured:
+@operation("per_token_step", (2**13, 2**14))
+def per_token_step(states: int) -> Measured:
     """A whole training step where each of 10,000 words has its own 128 states, half dropped."""
-    support = Free.random(10_000, states, 128, seed=1).to(DEVICE)
+    support = PerToken.random(10_000, states, 128, seed=1).to(DEVICE)
     flop = 8.0 * (states // 2) ** 2 * 256 + 6.0 * 512 * 128**2 * 256
     return training_step(support, (16, 32), 0.5, flop)
 
@@ -218,7 +226,7 @@ def lee_step(states: int) -> Measured:
 
     def log_prob() -> Tensor:
         hmm = model()
-        log_moves = hmm.transitions.logits(slice(0, states)).log_softmax(1)
+        log_moves = hmm.transitions.log_probs()
         emitted = hmm.emission[ids]  # (B, T, Z)
         alpha = hmm.start + emitted[:, 0]
         for t in range(1, time):
@@ -234,6 +242,6 @@ def lee_step(states: int) -> Measured:
     def error() -> float:
         with torch.no_grad():
             found = log_prob()[:4]
-            return float(((found - model().log_prob(ids[:4])) / found).abs().max())
+            return float(((found - HMM.of(model()).log_prob(ids[:4])) / found).abs().max())
 
     return Measured(run, 6.0 * batch * time * states**2, error, 1e-3)

@@ -1,53 +1,94 @@
-"""Time against states, from what is under results/bench/.
+"""Time of a training step against the number of states, beside other programs on the same card.
 
     python benchmarks/plot.py
 
-Needs matplotlib (`pip install ".[plot]"`). Writes docs/speed.png.
+Reads results/bench/{blocked_step,dense_step,peers}.json and writes docs/images/speed.png. Needs
+matplotlib (`pip install ".[plot]"`).
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from matplotlib import pyplot
+import tyro
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from record import RESULTS, ROOT
 
-LABELS = {
-    "blocked_step": "training step, blocked, half of the states dropped (16 × 32 tokens)",
-    "dense_step": "training step, dense, 32,000 words (256 × 64 tokens)",
-    "lee_step": "plain torch, dense, 32,000 words (200 × 64 tokens)",
-    "normaliser": "row normaliser, forward and backward",
+OURS, THEIRS = "#1f5fa8", ("#d9730d", "#2d8a4e", "#8e44ad")
+PANELS = {
+    "blocked": (
+        "Words in 128 blocks, 16 × 32 tokens,\nhalf of the states dropped (Penn Treebank)",
+        "blocked_step",
+        {"hmm-lm": "Chiu & Rush's code"},
+    ),
+    "dense": (
+        "Every state emits all 32,000 words,\n256 × 64 tokens (Lee's code: 200 × 64)",
+        "dense_step",
+        {
+            "Lee": "Lee & Berg-Kirkpatrick's code",
+            "PyJuice": "PyJuice 2.6.3 (EM)",
+            "Ctrl-G": "Ctrl-G (EM)",
+        },
+    ),
 }
 
 
-def main() -> None:
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.5))
-    for name, label in LABELS.items():
-        rows = _right_rows(name)
-        if rows:
-            style = "--" if name == "lee_step" else "-"
-            line = [row["states"] for row in rows], [row["ms"] for row in rows]
-            axes.plot(*line, style, marker="o", label=label)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("states")
-    axes.set_ylabel("milliseconds")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    axes.set_title("Exact training on one NVIDIA H200")
-    figure.tight_layout()
-    figure.savefig(ROOT / "docs" / "speed.png", dpi=130)
-    print("wrote docs/speed.png")
+@dataclass(frozen=True)
+class Arguments:
+    out: Path = ROOT / "docs" / "images" / "speed.png"
 
 
-def _right_rows(name: str) -> list[dict[str, Any]]:
-    path = RESULTS / "bench" / f"{name}.json"
-    if not path.exists():
-        return []
-    return [row for row in json.loads(path.read_text(encoding="utf-8")) if "ms" in row]
+def main(arguments: Arguments) -> None:
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    panels = figure.subplots(1, len(PANELS))
+    for axes, (title, operation, peers) in zip(panels, PANELS.values(), strict=True):
+        _line(axes, _rows(f"{operation}.json"), "bighmm", OURS)
+        for colour, (name, label) in zip(THEIRS, peers.items(), strict=False):
+            rows = [row for row in _rows("peers.json") if row["peer"].startswith(name)]
+            _line(axes, rows, label, colour)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("states")
+        axes.set_ylabel("milliseconds per training step")
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0.12, y=0.12)
+        figure.canvas.draw()
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * 12)  # room for the legend above all points
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
+    figure.suptitle("Exact training on one NVIDIA H200", fontsize=12)
+    figure.savefig(arguments.out, dpi=130)
+    print(f"wrote {arguments.out}")
+
+
+def _line(axes: Axes, rows: list[dict[str, Any]], label: str, colour: str) -> None:
+    ours, low = label == "bighmm", label == "bighmm" or label.startswith("PyJuice")
+    line = [row["states"] for row in rows], [row["ms"] for row in rows]
+    axes.plot(*line, "-" if ours else "--", marker="o", color=colour, label=label)
+    for states, ms in zip(*line, strict=True):
+        axes.annotate(
+            f"{ms:.3g}",
+            (states, ms),
+            (0, -13 if low else 7),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7,
+            color=colour,
+        )
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    """The rows of a result file that have a time."""
+    rows = json.loads((RESULTS / "bench" / name).read_text(encoding="utf-8"))
+    return [row for row in rows if "ms" in row]
 
 
 if __name__ == "__main__":
-    main()
+    main(tyro.cli(Arguments))

@@ -23,14 +23,13 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import tyro
-from bighmm.distill.labels import FORMAT, LABELS, MANIFEST
 from torch import Tensor
 
 from bighmm import HMM
 from bighmm.base.files import write_json
 from bighmm.data.corpus import prepare
+from bighmm.data.labels import FORMAT, LABELS, MANIFEST
 from bighmm.distill.kmeans import kmeans, nearest
-from bighmm.distill.states import blocks_of
 from bighmm.distill.teachers import RandomTeacher
 from bighmm.interop.hugging_face import find_model, load
 from bighmm.model.support import Dense
@@ -165,7 +164,7 @@ def _keep(folder: Path, name: str, ids: Tensor, labels: Tensor, trained: int, st
     manifest = {
         "format": FORMAT,
         "corpus": {"fingerprint": corpus.fingerprint, "name": "corpus"},
-        "states": blocks_of(Dense(states, corpus.tokenizer.size)).description(),
+        "states": Dense(states, corpus.tokenizer.size).label_key(),
         "tokens": found.size,
         "dtype": "<u2",
     }

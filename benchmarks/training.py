@@ -20,7 +20,7 @@ import tyro
 
 from bighmm.data.corpus import Corpus, prepare
 from bighmm.lm.opening import find_device
-from bighmm.train.phases import make_phases
+from bighmm.train.phases import make_runner
 from bighmm.train.recipe import InitialSettings, Recipe, read_recipe
 from bighmm.train.schedule import make_schedule
 from bighmm.train.setup import new_model, training_batches
@@ -62,21 +62,21 @@ def measure(
     lm = new_model(recipe, corpus).to(device)
     batches = training_batches(corpus, recipe.training)
     total = round(recipe.training.epochs * batches.steps_per_epoch)
-    steps = make_phases(recipe, corpus, lm, batches, make_schedule(recipe.training, total))
+    runner = make_runner(recipe, corpus, lm, batches, make_schedule(recipe.training, total))
     step = 0
     while step < arguments.warm_up:
-        step += len(steps.run(step, steps.at_once))
+        step += len(runner.run(step, runner.at_once))
     tokens, loss = 0, 0.0
     _wait(device)
     began = time.perf_counter()
     while tokens < arguments.tokens:
-        done = steps.run(step, steps.at_once)
+        done = runner.run(step, runner.at_once)
         step, tokens, loss = step + len(done), tokens + sum(d.tokens for d in done), done[-1].loss
     _wait(device)
     seconds = time.perf_counter() - began
     return {
         "states": recipe.model.states,
-        "parameters": sum(p.numel() for p in lm.params.parameters()),
+        "num_parameters": sum(p.numel() for p in lm.params.parameters()),
         "tokens": tokens,
         "seconds": seconds,
         "tokens_per_second": tokens / seconds,

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shlex
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from bighmm.model.support import Blocked, Dense, PerToken
 from bighmm.model.transitions import Table, restore_transitions
 from infer.test_sampling import assert_drawn_from
 from models import normalised_emission, random_hmm
+from watching import losses
 
 STATES, VOCABULARY = 4, 4
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -153,7 +155,7 @@ def test_a_family_is_read_back():
     made = toy("sticky", "dense").transitions
     again = restore_transitions(made.family, made.operands, made.settings())
     torch.testing.assert_close(again.log_probs(), made.log_probs())
-    with pytest.raises(ValueError, match="no transition family 'stycky'; choose from .*sticky"):
+    with pytest.raises(ValueError, match=r"no transition family 'stycky'; choose from .*sticky"):
         restore_transitions("stycky", made.operands, {})
 
 
@@ -165,15 +167,14 @@ def test_training_and_saving(support, dropout, device, tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(words[i : i + 60].strip() for i in range(0, len(words), 60)))
     run = str(tmp_path / "run")
-    sizes = "--states 8 --blocks 2 --batch 4 --window 8 --epochs 6 --lr 0.1".split()
+    sizes = shlex.split("--states 8 --blocks 2 --batch 4 --window 8 --epochs 6 --lr 0.1")
     flags = ["--support", support, "--state-dropout", str(dropout), "--device", device]
     command = ["train", "--data", str(text), "--parameterisation", "sticky", *sizes, *flags]
     main([*command, "--stay", "2", "--out", run, "--json"])
     result = json.loads(capsys.readouterr().out)
     assert result["recipe"]["options"] == {"stay": 2.0}
-    losses = [json.loads(line) for line in open(f"{run}/log.jsonl", encoding="utf-8")]
-    losses = [entry["loss"] for entry in losses if entry["kind"] == "step"]
-    assert losses[-1] < losses[0]
+    found = losses(tmp_path / "run")
+    assert found[-1] < found[0]
     lm = HMMLM.from_pretrained(run)
     assert lm.params.support.kind == support and lm.parameterisation == "sticky"
     main(["eval", run, "--check-normalised", "--json"])
