@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from record import RESULTS, ROOT
 
-OURS, THEIRS = "#1f5fa8", ("#d9730d", "#2d8a4e", "#8e44ad")
+COLOURS = ("#1f5fa8", "#d9730d", "#2d8a4e", "#8e44ad")
 PANELS = {
     "blocked": (
         "Words in 128 blocks, 16 × 32 tokens,\nhalf of the states dropped (Penn Treebank)",
@@ -47,10 +47,12 @@ def main(arguments: Arguments) -> None:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(1, len(PANELS))
     for axes, (title, operation, peers) in zip(panels, PANELS.values(), strict=True):
-        _line(axes, _rows(f"{operation}.json"), "bighmm", OURS)
-        for colour, (name, label) in zip(THEIRS, peers.items(), strict=False):
-            rows = [row for row in _rows("peers.json") if row["peer"].startswith(name)]
-            _line(axes, rows, label, colour)
+        lines = {"bighmm": _rows(f"{operation}.json")}
+        for name, label in peers.items():
+            lines[label] = [row for row in _rows("peers.json") if row["peer"].startswith(name)]
+        for colour, (label, rows) in zip(COLOURS, lines.items(), strict=False):
+            others = [row for name, rows in lines.items() if name != label for row in rows]
+            _line(axes, rows, others, label, colour)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xlabel("states")
@@ -61,18 +63,22 @@ def main(arguments: Arguments) -> None:
         axes.margins(x=0.12, y=0.12)
         figure.canvas.draw()
         low, high = axes.get_ylim()
-        axes.set_ylim(low, high * 12)  # room for the legend above all points
+        axes.set_ylim(low / 1.3, high * 12)  # room for the legend above all points
         axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle("Exact training on one NVIDIA H200", fontsize=12)
     figure.savefig(arguments.out, dpi=130)
     print(f"wrote {arguments.out}")
 
 
-def _line(axes: Axes, rows: list[dict[str, Any]], label: str, colour: str) -> None:
-    ours, low = label == "bighmm", label == "bighmm" or label.startswith("PyJuice")
+def _line(
+    axes: Axes, rows: list[dict[str, Any]], others: list[dict[str, Any]], label: str, colour: str
+) -> None:
+    """One program's times, each written above its point, or below where another one is above."""
     line = [row["states"] for row in rows], [row["ms"] for row in rows]
-    axes.plot(*line, "-" if ours else "--", marker="o", color=colour, label=label)
+    axes.plot(*line, "-" if label == "bighmm" else "--", marker="o", color=colour, label=label)
     for states, ms in zip(*line, strict=True):
+        near = (other["ms"] for other in others if other["states"] == states)
+        low = label == "bighmm" or any(ms < other < 2 * ms for other in near)
         axes.annotate(
             f"{ms:.3g}",
             (states, ms),
