@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bighmm.base.caching import kept
+from bighmm.base.caching import cached
 from bighmm.data.tokenizers import Words
 from bighmm.infer.dense import Move
 from bighmm.infer.inputs import Carry, trusted
@@ -73,10 +73,10 @@ def test_a_value_without_gradient_is_made_again_where_one_is_due():
         return 2 * x
 
     with torch.no_grad():
-        assert not kept(holder, "_y", (x,), compute).requires_grad
-        assert kept(holder, "_y", (x,), compute) is holder._y and len(made) == 1
-    assert kept(holder, "_y", (x,), compute).requires_grad and len(made) == 2
-    assert kept(holder, "_y", (x,), compute) is holder._y and len(made) == 2
+        assert not cached(holder, "_y", (x,), compute).requires_grad
+        assert cached(holder, "_y", (x,), compute) is holder._y and len(made) == 1
+    assert cached(holder, "_y", (x,), compute).requires_grad and len(made) == 2
+    assert cached(holder, "_y", (x,), compute) is holder._y and len(made) == 2
 
 
 @pytest.mark.parametrize("kind", ["dense-table", "dense-factored"])

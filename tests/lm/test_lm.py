@@ -10,7 +10,6 @@ import tokenizers
 import torch
 from huggingface_hub import hub_mixin
 
-from bighmm.base import files
 from bighmm.data.corpus import prepare
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.lm import hmmlm as module
@@ -329,7 +328,7 @@ def test_loading_through_the_hub(folder, monkeypatch):
         asked.update(options, name=name)
         return str(folder)
 
-    monkeypatch.setattr(files, "snapshot_download", download)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     read = HMMLM.from_pretrained("someone/a-model", revision="v1")
     ids = torch.tensor([read.encode(TEXT)])
     assert torch.equal(read.hmm().log_prob(ids), model().hmm().log_prob(ids))
@@ -346,7 +345,7 @@ def test_no_such_model(name, tmp_path, monkeypatch):
         raise OSError("Got: ConnectError\nPlease check your connection")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files, "snapshot_download", download)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     monkeypatch.setattr(hub_mixin, "hf_hub_download", lambda **_: pytest.fail("asked twice"))
     said = one_sentence(name, f"there is no folder {name}")
     assert asked == (["nowhere"] if name == "nowhere" else [])

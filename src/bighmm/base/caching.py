@@ -1,4 +1,4 @@
-"""Values that are computed once and kept by the object that they belong to."""
+"""Cached values: computed once and stored on the object that they belong to."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 
 @contextmanager
-def outliving() -> Iterator[None]:
-    """Tensors made in it can be used anywhere, also if `torch.inference_mode` is on now.
+def outside_inference_mode() -> Iterator[None]:
+    """Context manager that turns `torch.inference_mode` off for the tensors made in it.
 
-    One that is made in that mode can never be part of a gradient or be changed outside of it, so
-    what the first caller asked for in it would be of no use to the next one.
+    A tensor made in inference mode can never take part in a gradient or be changed outside of that
+    mode. A cached one would therefore be useless to a later caller who needs a gradient.
     """
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False), torch.no_grad():
@@ -24,19 +24,19 @@ def outliving() -> Iterator[None]:
 
 
 def gradient_is_due(operands: Iterable[Tensor]) -> bool:
-    """Whether what is made of these now is part of a gradient."""
+    """Whether a result computed from these tensors now would carry a gradient."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in operands)
 
 
-def kept(
+def cached(
     holder: object, name: str, operands: tuple[Tensor, ...], compute: Callable[[], Tensor]
 ) -> Tensor:
-    """What `compute` gives, kept in `holder`.
+    """The value of `compute()`, stored as the attribute `name` of `holder`.
 
-    A value that was made without gradient does not serve where one is due.
+    A stored value without gradient is computed again where the operands ask for one.
     """
     found: Tensor | None = holder.__dict__.get(name)
     if found is None or (gradient_is_due(operands) and not found.requires_grad):
-        with outliving():
+        with outside_inference_mode():
             found = holder.__dict__[name] = compute()
     return found

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.base.caching import gradient_is_due, outliving
+from bighmm.base.caching import gradient_is_due, outside_inference_mode
 from bighmm.infer import dense_triton
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry, Sequences, in_parts
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero, recentred
@@ -119,7 +119,7 @@ class Move:
             return cls(transitions)
         found = cls(transitions, keep=False)
         if "_probs" not in transitions.__dict__:
-            with outliving():
+            with outside_inference_mode():
                 transitions.__dict__["_probs"] = list(found._probs())
         found.kept = transitions.__dict__["_probs"]
         return found

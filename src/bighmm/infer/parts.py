@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from bighmm.base.caching import outliving
+from bighmm.base.caching import outside_inference_mode
 from bighmm.infer.inputs import CHUNK_ELEMENTS
 from bighmm.infer.numerics import SMALLEST_SUM, finite_or_zero
 from bighmm.model.transitions import Transitions
@@ -40,7 +40,7 @@ class _Pool:
                 for place, memory in enumerate(self.free):
                     if memory.numel() == size and memory.dtype == like.dtype:
                         return self.free.pop(place)
-        with outliving():
+        with outside_inference_mode():
             return like.new_empty(size)
 
     def give(self, memory: Tensor | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bighmm.base.caching import kept
+from bighmm.base.caching import cached
 from bighmm.infer import engine
 from bighmm.infer.dense import KEPT_ELEMENTS
 from bighmm.infer.inputs import CHUNK_ELEMENTS, Carry
@@ -59,7 +59,7 @@ def _emission_probs(hmm: HMM) -> Tensor:
     table = hmm.emission
     if table.requires_grad or table.numel() > KEPT_ELEMENTS:
         return table.exp()
-    return kept(hmm.emissions, "_probs", (table,), table.exp)
+    return cached(hmm.emissions, "_probs", (table,), table.exp)
 
 
 def _dense(emission: Tensor, probs: Tensor, log_states: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.base.caching import outliving
+from bighmm.base.caching import outside_inference_mode
 from bighmm.base.files import (
     check_hashes,
     hashes,
@@ -83,7 +83,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
     def hmm(self) -> HMM:
         """The distributional parameters, computed once and cached (see `forget`)."""
         if self._hmm is None:
-            with outliving(), torch.no_grad():
+            with outside_inference_mode(), torch.no_grad():
                 made = self.params()
                 # They may be made of the parameters themselves, which ask for a gradient.
                 transitions, emissions = made.transitions.detach(), made.emissions.detach()

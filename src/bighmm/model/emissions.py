@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bighmm.base.caching import kept
+from bighmm.base.caching import cached
 from bighmm.ops import Impl
 from bighmm.ops.row_norm import row_norm
 
@@ -80,11 +80,11 @@ class FactoredEmission:
     @property
     def norm(self) -> Tensor:
         """log Σ_x exp(logit) (Z,), computed once."""
-        return kept(self, "_norm", self.operands, self._compute_norm)
+        return cached(self, "_norm", self.operands, self._compute_norm)
 
     @property
     def table(self) -> Tensor:
-        return kept(self, "_table", self.operands, self._compute_table)
+        return cached(self, "_table", self.operands, self._compute_table)
 
     def of(self, tokens: Tensor) -> Tensor:
         words, bias = self.words.index_select(0, tokens), self.bias.index_select(0, tokens)

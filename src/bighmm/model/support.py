@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base import randomness
-from bighmm.base.caching import outliving
+from bighmm.base.caching import outside_inference_mode
 from bighmm.ops import Impl, use_triton
 
 
@@ -108,7 +108,7 @@ class Partition:
             )
 
     @cached_property
-    @outliving()
+    @outside_inference_mode()
     def by_block(self) -> ByBlock:
         """The tokens of all blocks one after the other, without padding."""
         sizes = torch.bincount(self.block_of, minlength=self.num_blocks)
@@ -117,7 +117,7 @@ class Partition:
         return ByBlock(tokens.int(), first.int())
 
     @cached_property
-    @outliving()
+    @outside_inference_mode()
     def layout(self) -> Layout:
         """The tokens of all blocks laid out for few padded products."""
         sizes = torch.bincount(self.block_of, minlength=self.num_blocks).tolist()
@@ -154,7 +154,7 @@ class ByBlock:
     first: Tensor  # (M + 1,) int32
 
     @cached_property
-    @outliving()
+    @outside_inference_mode()
     def pieces(self) -> Tensor:
         """(block, first place in `tokens`) of pieces of at most PIECE tokens: (N, 2) int32."""
         bounds = self.first.tolist()
@@ -166,7 +166,7 @@ class ByBlock:
         return torch.tensor(found, dtype=torch.int32, device=self.tokens.device)
 
     @cached_property
-    @outliving()
+    @outside_inference_mode()
     def pieces_of_block(self) -> Tensor:
         """Those of block m are pieces[here[m] : here[m + 1]]: (M + 1,) int32."""
         sizes = self.first.diff()
@@ -294,7 +294,7 @@ class Free:
         return len(self.table)
 
     @cached_property
-    @outliving()
+    @outside_inference_mode()
     def cells(self) -> Tensor:
         """(Z, W) where each state stands in the table laid flat, padded with -1."""
         flat = self.table.reshape(-1)

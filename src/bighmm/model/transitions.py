@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bighmm.base.caching import kept
+from bighmm.base.caching import cached
 from bighmm.model.support import Support, some_states
 from bighmm.ops import Impl
 from bighmm.ops.row_norm import row_norm
@@ -87,7 +87,7 @@ class Table:
 
     @property
     def norm(self) -> Tensor:
-        return kept(self, "_norm", self.operands, lambda: self.table.logsumexp(1))
+        return cached(self, "_norm", self.operands, lambda: self.table.logsumexp(1))
 
     def logits(self, rows: Tensor | slice, columns: Tensor | slice = EVERY) -> Tensor:
         if isinstance(columns, slice):  # first what costs nothing
@@ -138,7 +138,7 @@ class Factored:
 
     @property
     def norm(self) -> Tensor:
-        return kept(
+        return cached(
             self,
             "_norm",
             self.operands,
