@@ -47,7 +47,7 @@ def forward_pass(arguments: Arguments, name: str) -> Callable[[], object]:
     recipe = read_recipe(ROOT / "recipes" / arguments.paper / f"{name}.toml")
     settings, device = recipe.training, find_device(arguments.device)
     corpus = open_data(CorpusSettings(data=arguments.data))
-    lm = new_model(recipe, corpus).to(device, settings.operands)
+    lm = new_model(recipe, corpus).to(device, settings.matmul_dtype)
     assert isinstance(lm, HMMLM)
     batch = training_batches(corpus, settings).batch(0)
     window = Window(*(torch.from_numpy(x).to(device) for x in (batch.ids, batch.lengths)))

@@ -144,7 +144,7 @@ def _distil(arguments: Arguments) -> dict[str, Any]:
             ]
         )
     made = read_json(finished)
-    names = ("stage_seconds", "valid", "test", "parameters", "steps")
+    names = ("stage_seconds", "valid", "test", "num_parameters", "steps")
     theirs = {k: v for k, v in made["language_model"].items() if k != "name"}
     return {"language_model": theirs, **{name: made[name] for name in names}}
 

@@ -55,7 +55,7 @@ def close(found, expected, tolerance=2e-5):
 def test_models_answer(place, name):
     expected, lm = ANSWERS["models"][name], open_model(Path("runs") / name)
     ids = lm.encode(expected["text"])
-    assert ids == expected["ids"] and lm.size == expected["size"]
+    assert ids == expected["ids"] and lm.num_parameters == expected["size"]
     tokens = torch.tensor([ids, [*ids[:2], *[0] * (len(ids) - 2)]])
     lengths = torch.tensor([len(ids), 2])
     predictor = lm.predictor()

@@ -87,7 +87,7 @@ def test_round_trip(tmp_path, options, support, tokenizer):
     lm = model(options, support, TOKENIZERS[tokenizer]())
     lm.save_pretrained(tmp_path)
     read = HMMLM.from_pretrained(tmp_path)
-    assert (read.kind, read.options) == (lm.kind, lm.options)
+    assert (read.parameterisation, read.options) == (lm.parameterisation, lm.options)
     assert type(read.params.support) is type(lm.params.support)
     assert read.tokenizer.fingerprint() == lm.tokenizer.fingerprint()
     ids = torch.tensor([lm.encode(TEXT)])
@@ -166,7 +166,7 @@ def test_saving_beside_other_files(tmp_path):
     (tmp_path / "README.md").write_text("about it")
     for seed in (0, 1):
         model(seed=seed).save_pretrained(tmp_path)
-    assert HMMLM.from_pretrained(tmp_path).kind == "neural"
+    assert HMMLM.from_pretrained(tmp_path).parameterisation == "neural"
     assert (tmp_path / "notes.txt").read_text() == "years of work"
     assert (tmp_path / "README.md").read_text() == "about it"
 
@@ -186,7 +186,7 @@ def test_saving_again_where_it_was_interrupted(earlier, tmp_path, monkeypatch):
             model().save_pretrained(tmp_path)
     one_sentence(tmp_path, "does not list the model's files")
     model().save_pretrained(tmp_path)
-    assert HMMLM.from_pretrained(tmp_path).kind == "neural"
+    assert HMMLM.from_pretrained(tmp_path).parameterisation == "neural"
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json", "blocks.json"])
@@ -263,14 +263,14 @@ def test_seed_decides_the_parameters():
     assert torch.equal(one, same) and not torch.equal(one, other)
 
 
-def test_hmm_is_cached_until_forgotten():
+def test_hmm_is_cached_until_it_is_cleared():
     lm = model("scalar")
     before = lm.hmm()
     assert lm.hmm() is before
     with torch.no_grad():
         lm.params.start[0] += 5
     assert lm.hmm() is before
-    lm.forget()
+    lm.clear_cache()
     assert lm.hmm() is not before
     assert float(lm.hmm().start[0]) > float(before.start[0])
 
@@ -280,7 +280,7 @@ def test_hmm_asks_for_no_gradient(options):
     assert not model(options).hmm().log_prob([[1, 2, 3]]).requires_grad
 
 
-def test_moving_forgets():
+def test_moving_clears_the_cache():
     lm = model()
     before = lm.hmm()
     assert lm.to("cpu") is lm and lm.hmm() is not before
@@ -402,5 +402,5 @@ def test_texts_of_less_than_no_words(length):
         lambda: lm.sample(1, length=length, prefix="the cat"),
         lambda: lm.rule_log_prob(rule, length),
     ):
-        with pytest.raises(ValueError, match=f"at least 0 words, not {length}"):
+        with pytest.raises(ValueError, match=f"at least 0 tokens after its prefix, not {length}"):
             ask()

@@ -13,7 +13,7 @@ COMMANDS = {
     "next": ("bighmm.cli.questions", "the most likely next words after a text"),
     "sample": ("bighmm.cli.questions", "text drawn from a model"),
     "fill": ("bighmm.cli.fill", "what stands in the gaps of a text"),
-    "tag": ("bighmm.cli.questions", "the most likely states of a text, and what they stand for"),
+    "tag": ("bighmm.cli.states", "the most likely states of a text, and what they stand for"),
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
     "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),
     "guide": ("bighmm.cli.guide", "a language model's text under a rule"),

@@ -201,7 +201,7 @@ class BaumWelchSteps:
         done = Done(nats / tokens, norm, step_size, tokens)
         if math.isfinite(done.loss) and math.isfinite(done.norm):
             _become(self.params, improved(hmm, counting.sums, step_size, self.settings.smoothing))
-            self.lm.forget()
+            self.lm.clear_cache()
             self.carried = carried
         return done
 

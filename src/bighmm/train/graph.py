@@ -116,7 +116,7 @@ class GraphSteps:
                 self._one()
             self.ahead = (step + count, self._batches(step + count, self.at_once))
             outcome = self.outcome[:count].tolist()
-        self.lm.forget()
+        self.lm.clear_cache()
         return [
             Done(loss, norm, size, int(batch.lengths.sum()))
             for (loss, norm), size, batch in zip(outcome, sizes, batches, strict=True)

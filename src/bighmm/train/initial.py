@@ -57,7 +57,8 @@ def embeddings_to_freeze(lm: HMMLM) -> list[nn.Parameter]:
     found = lm.params.embeddings()
     if not found:
         raise ValueError(
-            f"frozen_tokens freezes embeddings, and a model of {lm.kind} parameters has none"
+            "frozen_tokens freezes embeddings, and a model of "
+            f"{lm.parameterisation} parameters has none"
         )
     return found
 

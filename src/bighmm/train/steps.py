@@ -134,7 +134,7 @@ class PlainSteps:
         done = Done(nats, size, rate, int(batch.lengths.sum()))
         if math.isfinite(done.loss) and math.isfinite(done.norm):
             self.optimizer.step()
-            self.lm.forget()
+            self.lm.clear_cache()
             self.carried = {name: tensor.detach() for name, tensor in carried.items()}
         return done
 
@@ -209,7 +209,7 @@ def restore_tensors(
         group, _, rest = name.partition(".")
         groups[group][rest] = tensor.to(lm.device)
     lm.params.load_state_dict(groups["model"])
-    lm.forget()
+    lm.clear_cache()
     if optimizer is not None:
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in groups["optimizer"].items():

@@ -27,8 +27,9 @@ from bighmm.base.files import check_hashes, hashes, read_json, write_json, write
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.infer.sampling import check_request, draw_token
 from bighmm.lm.baselines import find, register
-from bighmm.lm.evaluation import Convention, Evaluation, stream_of, sum_over_sentences
+from bighmm.lm.evaluation import Evaluation, stream_of, sum_over_sentences
 from bighmm.lm.options import FeedForwardOptions, LSTMOptions
+from bighmm.lm.protocol import Convention, MatmulDtype
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
@@ -126,7 +127,7 @@ class LSTM(Network):
 
 
 class NeuralLM:
-    """A network with its vocabulary; trained in steps (see `learn.objective`)."""
+    """A network with its vocabulary; trained in steps (see `train.objective`)."""
 
     family: str
     convention: Convention = "carry"
@@ -149,15 +150,17 @@ class NeuralLM:
         return self.params.words.device
 
     @property
-    def size(self) -> int:
+    def num_parameters(self) -> int:
+        """How many numbers the model is made of."""
         return sum(p.numel() for p in self.params.parameters())
 
-    def to(self, device: torch.device | str, operands: str = "auto") -> NeuralLM:
+    def to(self, device: torch.device | str, matmul_dtype: MatmulDtype = "auto") -> NeuralLM:
+        """Move to a device; the type of its products stays float32."""
         self.params.to(device)
         return self
 
-    def forget(self) -> None:
-        """Nothing is kept that would have to be made again."""
+    def clear_cache(self) -> None:
+        """Does nothing: no values are cached."""
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
