@@ -111,7 +111,9 @@ def test_half_done_runs_go_on(place, name, tmp_path):
 def test_half_done_distillation_goes_on(place, bighmm, tmp_path):
     pytest.importorskip("transformers")
     run, expected = Path("distilling"), ANSWERS["distilled"]
-    done = bighmm(*shlex.split(expected["command"]), "--out", run)
+    # Its --length counted the end mark; now it does not, while the files still hold the old number.
+    command = expected["command"].replace("--length 12", "--length 11")
+    done = bighmm(*shlex.split(command), "--out", run)
     assert done.status == 0, done.err
     close(losses(run), expected["losses"])
 

@@ -14,7 +14,7 @@ from bighmm.distill.sampling import read_samples
 from bighmm.lm.hmmlm import HMMLM
 
 transformers = pytest.importorskip("transformers")
-SAMPLE = ("--tokens", 3000, "--length", 12, "--at-once", 40)
+SAMPLE = ("--tokens", 3000, "--length", 11, "--at-once", 40)
 TRAIN = ("--states", 6, "--width", 8, "--epochs", 2, "--labelled-epochs", 0.5, "--batch", 16)
 SMALL = (*SAMPLE, *TRAIN, "--device", "cpu")
 
@@ -57,13 +57,12 @@ def stop(*_, **__):
 
 def test_stopped_and_gone_on_with(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
     command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
-    for stage in ("sample_texts", "corpus_of", "make_labels", "train_in_terminal"):
-        training = stage == "train_in_terminal"
+    for stage in ("sample_texts", "corpus_of", "make_labels", "train_run"):
         with monkeypatch.context() as change:
-            change.setattr(distill_lm if training else from_language_model, stage, stop)
+            change.setattr(from_language_model, stage, stop)
             done = bighmm(*command)
         assert done.status == 130
-        assert training or "stopped; the same command goes on from here\n" in done.err
+        assert "stopped; the same command goes on from here\n" in done.err
     found = ask(*command)
     other = ask(*command[:3], tmp_path / "other", *SMALL)
     for split in ("valid", "test"):
@@ -78,7 +77,7 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
         '[model]\nstates = 5\nsupport = "dense"\nparameters = "scalar"\n'
         '[training]\nbatches = "documents"\nlr = 0.1\nepochs = 1\nstate_dropout = 0.0\n'
     )
-    flags = ("--tokens", 2000, "--length", 9, "--at-once", 50, "--labelled-epochs", 0)
+    flags = ("--tokens", 2000, "--length", 8, "--at-once", 50, "--labelled-epochs", 0)
     files = ("--prompts", tmp_path / "prompts.txt", "--recipe", recipe)
     found = ask("distill-lm", tiny_lm, "--out", tmp_path / "run", *flags, *files)
     assert not (tmp_path / "run" / "labels").exists()
@@ -86,13 +85,14 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
     assert found["recipe"]["training"]["window"] == 9
     asked = json.loads((tmp_path / "run" / "stages.json").read_text())
     assert asked["sampling"]["prompts"] == ["the cat", "a dog saw"]
+    assert asked["sampling"]["length"] == 9  # in files the end mark counts
 
 
 def test_settings_are_those_of_the_parameterisation_asked_for():
     command = ["lm", "--out", "run", "--device", "cpu"]
-    recipe, _ = distill_lm._arguments(command)
+    recipe, _ = distill_lm._parse(command)
     assert (recipe.model.parameterisation, recipe.options.layers) == ("one-relu", 1)
-    recipe, _ = distill_lm._arguments([*command, "--parameterisation", "neural"])
+    recipe, _ = distill_lm._parse([*command, "--parameterisation", "neural"])
     assert recipe.options.layers == 2 and recipe.options.init_scale == 0.1
 
 
@@ -124,7 +124,7 @@ def test_other_mistakes(bighmm, tiny_lm, tmp_path):
     files = ("--prompts", tmp_path / "empty.txt")
     done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *files)
     assert done.status == 2 and "empty.txt holds no prompts; it needs one on a line" in done.err
-    (tmp_path / "own.toml").write_text('[corpus]\ndata = "mine.txt"\n')
+    (tmp_path / "own.toml").write_text('[corpus]\ndata = "mine.txt"\n[model]\nblocks = 2\n')
     files = ("--recipe", tmp_path / "own.toml")
     done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *files)
     assert done.status == 2 and "has a [corpus] or [initial], and distill-lm makes both" in done.err

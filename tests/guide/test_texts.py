@@ -122,7 +122,7 @@ def test_marks_are_no_words(language_model, lm):
 
 def test_more_than_the_language_model_reads(language_model, lm):
     with pytest.raises(ValueError, match="reads 64 tokens at most"):
-        write(language_model, lm, [lm.rule(must=["cat"])], GuideSettings(length=64))
+        write(language_model, lm, [lm.rule(must=["cat"])], GuideSettings(length=63))
 
 
 def test_another_vocabulary(language_model):
@@ -135,7 +135,7 @@ def test_another_vocabulary(language_model):
 @pytest.mark.parametrize(
     "asked",
     [
-        *({"n": 0}, {"length": 0}, {"top_p": 0.0}, {"beams": 2, "n": 3}),
+        *({"n": 0}, {"length": -1}, {"top_p": 0.0}, {"beams": 2, "n": 3}),
         *({"temperature": t} for t in (0.0, 1e-45, math.inf, math.nan)),
     ],
 )

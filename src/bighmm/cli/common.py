@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_LENGTH",
+    "ON_ANY_DEVICE",
     "AsJson",
     "Device",
+    "DeviceFlags",
     "Length",
-    "ModelFlags",
+    "ModelPath",
     "at_least_one",
     "err",
     "out",
@@ -42,6 +44,11 @@ __all__ = [
 T = TypeVar("T")
 
 DEVICES = ("cpu", "cuda", "auto")
+ModelPath = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="MODEL", help="A model's folder, or that of its run."),
+]
 AsJson = Annotated[bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")]
 Device = Annotated[
     str,
@@ -62,14 +69,9 @@ RENAMED = {  # flags of earlier versions, and what they are called now
 
 
 @dataclass(frozen=True)
-class ModelFlags:
-    """The model, and where it runs."""
+class DeviceFlags:
+    """Where the model runs."""
 
-    model: Annotated[
-        Path,
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="MODEL", help="A model's folder, or that of its run."),
-    ]
     device: Device = "auto"
     matmul_dtype: Annotated[
         MatmulDtype,
@@ -79,17 +81,20 @@ class ModelFlags:
         ),
     ] = "auto"
 
-    def open(self) -> LM:
-        """The model, of whatever family."""
+    def open(self, path: Path) -> LM:
+        """The model of a folder or run, of whatever family."""
         from bighmm.lm import opening
 
-        return opening.open_model(self.model, self.device, self.matmul_dtype)
+        return opening.open_model(path, self.device, self.matmul_dtype)
 
-    def open_hmm(self, what: str) -> HMMLM:
-        """The model, for a question about `what` that only an HMM answers."""
+    def open_hmm(self, path: Path, what: str) -> HMMLM:
+        """The model of a folder or run, for a question about `what` that only an HMM answers."""
         from bighmm.lm import opening
 
-        return opening.open_hmm(self.model, what, self.device, self.matmul_dtype)
+        return opening.open_hmm(path, what, self.device, self.matmul_dtype)
+
+
+ON_ANY_DEVICE = DeviceFlags()
 
 
 def with_new_names(argv: list[str]) -> list[str]:

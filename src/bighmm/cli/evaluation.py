@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import tyro
 
-from bighmm.cli.common import AsJson, ModelFlags, out, parse, print_json
+from bighmm.cli.common import ON_ANY_DEVICE, AsJson, DeviceFlags, ModelPath, out, parse, print_json
 
 
 @dataclass(frozen=True)
 class EvalArguments:
     """Perplexity of a model; every token counts, with end marks and unknown words."""
 
-    model: ModelFlags
+    model: ModelPath
     data: Annotated[
         str | None, tyro.conf.arg(help="A corpus; without it the one the run was trained on.")
     ] = None
@@ -34,6 +34,7 @@ class EvalArguments:
         ),
     ] = False
     contexts: Annotated[int, tyro.conf.arg(help="How many contexts to check.")] = 32
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -45,8 +46,8 @@ def eval_command(argv: list[str]) -> None:
     from bighmm.lm.opening import corpus_for
 
     found = evaluate_corpus(
-        arguments.model.open(),
-        corpus_for(arguments.model.model, arguments.data),
+        arguments.on.open(arguments.model),
+        corpus_for(arguments.model, arguments.data),
         arguments.split,
         convention="carry" if arguments.carry else "reset" if arguments.reset else None,
         check_normalised=arguments.check_normalised,

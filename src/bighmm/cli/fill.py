@@ -7,7 +7,16 @@ from typing import Annotated
 
 import tyro
 
-from bighmm.cli.common import AsJson, ModelFlags, err, parse, print_json, some_text
+from bighmm.cli.common import (
+    ON_ANY_DEVICE,
+    AsJson,
+    DeviceFlags,
+    ModelPath,
+    err,
+    parse,
+    print_json,
+    some_text,
+)
 
 
 @dataclass(frozen=True)
@@ -17,8 +26,10 @@ class FillArguments:
     Texts are drawn with their exact probabilities given all that is known, left and right.
     """
 
-    model: ModelFlags
-    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(help="A text with gaps.")]
+    model: ModelPath
+    text: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="A text with gaps.")
+    ]
     n: Annotated[int, tyro.conf.arg(help="How many texts, or with --probs words.")] = 5
     best: Annotated[bool, tyro.conf.arg(help="The likeliest texts instead, with p(filling).")] = (
         False
@@ -26,6 +37,7 @@ class FillArguments:
     probs: Annotated[bool, tyro.conf.arg(help="The likeliest words of every gap instead.")] = False
     open_end: Annotated[bool, tyro.conf.arg(help="The text may go on after its last word.")] = False
     seed: Annotated[int | None, tyro.conf.arg(help="The same seed, the same texts.")] = None
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -45,7 +57,7 @@ def fill_command(argv: list[str]) -> None:
 def _sample(arguments: FillArguments) -> None:
     from bighmm.lm.gaps import sample_fillings
 
-    lm = arguments.model.open_hmm("fillings")
+    lm = arguments.on.open_hmm(arguments.model, "fillings")
     found = sample_fillings(
         lm, arguments.text, arguments.n, open_end=arguments.open_end, seed=arguments.seed
     )
@@ -60,7 +72,7 @@ def _sample(arguments: FillArguments) -> None:
 def _best(arguments: FillArguments) -> None:
     from bighmm.lm.gaps import best_fillings
 
-    lm = arguments.model.open_hmm("fillings")
+    lm = arguments.on.open_hmm(arguments.model, "fillings")
     found = best_fillings(lm, arguments.text, arguments.n, open_end=arguments.open_end)
     if arguments.as_json:
         rows = [asdict(filling) for filling in found.fillings]
@@ -78,7 +90,7 @@ def _best(arguments: FillArguments) -> None:
 def _words(arguments: FillArguments) -> None:
     from bighmm.lm.gaps import gap_words
 
-    lm = arguments.model.open_hmm("fillings")
+    lm = arguments.on.open_hmm(arguments.model, "fillings")
     found = gap_words(lm, arguments.text, arguments.n, open_end=arguments.open_end)
     if arguments.as_json:
         answer = {name: value for name, value in asdict(found).items() if value is not None}

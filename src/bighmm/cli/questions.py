@@ -10,9 +10,11 @@ import tyro
 
 from bighmm.cli.common import (
     DEFAULT_LENGTH,
+    ON_ANY_DEVICE,
     AsJson,
+    DeviceFlags,
     Length,
-    ModelFlags,
+    ModelPath,
     parse,
     print_json,
     some_text,
@@ -24,7 +26,8 @@ from bighmm.cli.rules import NO_RULE, RuleFlags
 class ScoreArguments:
     """Log-probability in nats of every line of standard input, with its end mark."""
 
-    model: ModelFlags
+    model: ModelPath
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -32,7 +35,7 @@ def score_command(argv: list[str]) -> None:
     arguments = parse(ScoreArguments, argv, "score")
     from bighmm.lm.questions import score
 
-    lm = arguments.model.open()
+    lm = arguments.on.open(arguments.model)
     found = score(lm, _lines(sys.stdin.buffer.read()))
     if arguments.as_json:
         print_json({"lines": [asdict(line) for line in found]})
@@ -56,10 +59,12 @@ def _lines(content: bytes) -> list[str]:
 class NextArguments:
     """The most likely next words after a text, or at its beginning."""
 
-    model: ModelFlags
-    prefix: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(help="The text so far.")] = (
-        None
-    )
+    model: ModelPath
+    prefix: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[PREFIX]", help="The text so far."),
+    ] = None
     rule: RuleFlags = NO_RULE
     length: Annotated[
         int,
@@ -68,6 +73,7 @@ class NextArguments:
         ),
     ] = DEFAULT_LENGTH
     n: Annotated[int, tyro.conf.arg(help="How many words.")] = 10
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -76,7 +82,7 @@ def next_command(argv: list[str]) -> None:
     prefix = _prefix(arguments.prefix)
     from bighmm.lm.questions import next_words
 
-    lm = arguments.model.open()
+    lm = arguments.on.open(arguments.model)
     rule = arguments.rule.rule_for(lm)
     found = next_words(lm, prefix, arguments.n, rule, arguments.length)
     if arguments.as_json:
@@ -90,7 +96,7 @@ def next_command(argv: list[str]) -> None:
 class SampleArguments:
     """Text drawn from a model."""
 
-    model: ModelFlags
+    model: ModelPath
     n: Annotated[int, tyro.conf.arg(help="How many texts.")] = 3
     prefix: Annotated[str | None, tyro.conf.arg(help="What every text begins with.")] = None
     rule: RuleFlags = NO_RULE
@@ -99,6 +105,7 @@ class SampleArguments:
         float, tyro.conf.arg(help="Below 1 sharper, above 1 flatter, 0 always the likeliest word.")
     ] = 1.0
     seed: Annotated[int | None, tyro.conf.arg(help="The same seed, the same texts.")] = None
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -107,7 +114,7 @@ def sample_command(argv: list[str]) -> None:
     prefix = _prefix(arguments.prefix)
     from bighmm.lm.questions import sample
 
-    lm = arguments.model.open()
+    lm = arguments.on.open(arguments.model)
     drawn = sample(
         lm,
         arguments.n,

@@ -8,16 +8,29 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bighmm.cli.common import AsJson, ModelFlags, out, parse, print_json, printable, some_text
+from bighmm.cli.common import (
+    ON_ANY_DEVICE,
+    AsJson,
+    DeviceFlags,
+    ModelPath,
+    out,
+    parse,
+    print_json,
+    printable,
+    some_text,
+)
 
 
 @dataclass(frozen=True)
 class TagArguments:
     """The most likely state of every word, and the likeliest words of each state."""
 
-    model: ModelFlags
-    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(help="The text to tag.")]
+    model: ModelPath
+    text: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="The text to tag.")
+    ]
     words: Annotated[int, tyro.conf.arg(help="How many words to show for a state.")] = 6
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -28,7 +41,7 @@ def tag_command(argv: list[str]) -> None:
 
     from bighmm.inspect import tag_table
 
-    lm = arguments.model.open_hmm("states")
+    lm = arguments.on.open_hmm(arguments.model, "states")
     log_prob, rows = tag_table(lm, arguments.text, words=arguments.words)
     if arguments.as_json:
         print_json({"log_prob": log_prob, "tokens": rows})
@@ -46,7 +59,7 @@ def tag_command(argv: list[str]) -> None:
 class StatesArguments:
     """States by their words, their neighbours and their share of a text."""
 
-    model: ModelFlags
+    model: ModelPath
     state: Annotated[
         tuple[int, ...], tyro.conf.arg(help="These states; without it the first of all.")
     ] = ()
@@ -63,6 +76,7 @@ class StatesArguments:
     split: Annotated[
         Literal["train", "valid", "test"], tyro.conf.arg(help="The part that shares are of.")
     ] = "valid"
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -73,9 +87,9 @@ def states_command(argv: list[str]) -> None:
     from bighmm.inspect import states_of_corpus
     from bighmm.lm.opening import corpus_for
 
-    lm, corpus = arguments.model.open_hmm("states"), None
+    lm, corpus = arguments.on.open_hmm(arguments.model, "states"), None
     if arguments.sort == "share" or arguments.data is not None:
-        corpus = corpus_for(arguments.model.model, arguments.data)
+        corpus = corpus_for(arguments.model, arguments.data)
     found = states_of_corpus(
         lm,
         corpus,
@@ -103,13 +117,14 @@ def states_command(argv: list[str]) -> None:
 class PosteriorArguments:
     """How likely each state is at every word of a text, given all of it."""
 
-    model: ModelFlags
-    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(help="The text.")]
+    model: ModelPath
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="The text.")]
     top: Annotated[int, tyro.conf.arg(help="How many states to show for a word.")] = 5
     words: Annotated[int, tyro.conf.arg(help="How many words to show for a state.")] = 3
     plot: Annotated[
         Path | None, tyro.conf.arg(help="Also draw it into this file (.png, .svg, .pdf).")
     ] = None
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -120,7 +135,7 @@ def posterior_command(argv: list[str]) -> None:
 
     from bighmm.inspect import plot_posterior, posterior_table
 
-    lm = arguments.model.open_hmm("states")
+    lm = arguments.on.open_hmm(arguments.model, "states")
     log_prob, rows = posterior_table(lm, arguments.text, top=arguments.top, words=arguments.words)
     if arguments.plot is not None:
         plot_posterior(rows, arguments.plot)
