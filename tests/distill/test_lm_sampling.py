@@ -103,9 +103,7 @@ def test_seeds_differ_and_more_can_be_asked_for(lm, samples, tmp_path):
     assert not np.array_equal(other.tokens[:50], samples.tokens[:50])
     first, second = (longer.tokens[longer.bounds[8 * i] :][:20] for i in (0, 1))
     assert not np.array_equal(first, second)
-    with pytest.raises(
-        ValueError, match=r"another length \(12, 13, the end mark counted\);"
-    ):
+    with pytest.raises(ValueError, match=r"another length \(12, 13, the end mark counted\);"):
         sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "length": 12}), tmp_path)
     with pytest.raises(ValueError, match="were sampled with another temperature; choose another"):
         sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "temperature": 2.0}), tmp_path)

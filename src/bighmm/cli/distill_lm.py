@@ -134,7 +134,7 @@ def distill_lm_command(argv: list[str]) -> None:
 
 def distill_lm_arguments() -> list[type]:
     """Dataclasses of all flags that the command may have, which depend on the model."""
-    return all_arguments(ABOUT, OWN, MADE)
+    return all_arguments(ABOUT, OWN, distillation_recipe("cpu"), MADE)
 
 
 def _parse(argv: list[str]) -> tuple[Recipe, Any]:

@@ -62,7 +62,7 @@ def train_command(argv: list[str]) -> None:
 
 def train_arguments() -> list[type]:
     """Dataclasses of all flags that the command may have, which depend on the model."""
-    return all_arguments(ABOUT, OWN)
+    return all_arguments(ABOUT, OWN, Recipe())
 
 
 def train_in_terminal(
@@ -157,11 +157,13 @@ def parse_recipe(
     return Recipe(**{name: getattr(found, name, value) for name, value in sections.items()}), found
 
 
-def all_arguments(about: str, own: list[Any], without: tuple[str, ...] = ()) -> list[type]:
+def all_arguments(
+    about: str, own: list[Any], start: Recipe, without: tuple[str, ...] = ()
+) -> list[type]:
     """One dataclass of arguments for each kind of options that a model may have."""
     kinds = {*PARAMETERISATION_OPTIONS.values(), *BASELINE_OPTIONS.values()}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
-    return [_arguments(about, own, Recipe(), kind(), without) for kind in ordered]
+    return [_arguments(about, own, start, kind(), without) for kind in ordered]
 
 
 def _arguments(
