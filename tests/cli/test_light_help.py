@@ -16,7 +16,8 @@ HEAVY = (
 LIGHT = [name for name in COMMANDS if name != "reproduce"]
 PACKAGES = [
     *("bighmm", "bighmm.lm", "bighmm.lm.protocol", "bighmm.lm.opening", "bighmm.lm.options"),
-    *("bighmm.inspect", "bighmm.guide.settings", "bighmm.distill.settings"),
+    *("bighmm.inspect", "bighmm.guide.settings", "bighmm.distill.settings", "bighmm.interop"),
+    *("bighmm.lm.rules", "bighmm.sequences"),
     *("bighmm.train.recipe", "bighmm.model.options", "bighmm.base.files", "bighmm.cli.completion"),
 ]
 

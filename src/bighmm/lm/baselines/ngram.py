@@ -1,4 +1,4 @@
-"""The n-gram model of `kneser_ney` with its vocabulary, as a folder and as a predictor."""
+"""The n-gram model of `kneser_ney` as a language model: with its vocabulary, and as a folder."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class NgramLM:
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "reset"
     ) -> Evaluation:
-        """Every token counts. An n-gram model always starts anew after an end mark."""
+        """Perplexity; every token counts. An n-gram model always starts anew after an end mark."""
         if convention != "reset":
             raise ValueError("an n-gram model carries nothing over an end mark; leave out --carry")
         vocabulary = self.tokenizer.fingerprint()
