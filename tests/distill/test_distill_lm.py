@@ -78,6 +78,20 @@ def test_stopped_and_gone_on_with(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
         assert found["language_model"][split] == other["language_model"][split]
 
 
+def test_stopped_in_training(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
+    @contextmanager
+    def at_once():
+        yield lambda: True
+
+    command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
+    with monkeypatch.context() as change:
+        change.setattr(distill_lm, "stop_signals", at_once)
+        done = bighmm(*command)
+    assert done.status == 130 and done.out == ""
+    assert "bighmm: stopped at step 1; go on with: the same command\n" in done.err
+    assert ask(*command)["steps"] > 1
+
+
 def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path):
     (tmp_path / "prompts.txt").write_text("the cat\n\na dog saw\n")
     recipe = tmp_path / "scalar.toml"

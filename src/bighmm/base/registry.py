@@ -1,4 +1,4 @@
-"""Registries of implementations: one module of a package each, imported when asked for."""
+"""Things that announce themselves: one file of a folder each, found by themselves."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Values that the modules of a package register by name when they are imported."""
+    """What the modules of a package add under names of their own."""
 
     def __init__(self, package: str, what: str) -> None:
         self.package, self.what = package, what
         self.known: dict[str, T] = {}
 
     def add(self, name: str, value: T) -> None:
-        """Register a value."""
         self.known[name] = value
 
     def all(self) -> dict[str, T]:
-        """All values by name, after importing all modules of the package."""
+        """Everything, by name."""
         package = importlib.import_module(self.package)
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.package}.{module.name}")
         return dict(sorted(self.known.items()))
 
     def find(self, name: str) -> T:
-        """The value of that name; ValueError if there is none."""
         found = self.all()
         if name not in found:
             raise ValueError(f"there is no {self.what} {name!r}; choose from {', '.join(found)}")

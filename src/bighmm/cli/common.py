@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_LENGTH",
+    "DEVICES",
     "ON_ANY_DEVICE",
     "AsJson",
     "Device",
@@ -37,6 +38,7 @@ __all__ = [
     "out",
     "parse",
     "print_json",
+    "printable",
     "some_text",
     "with_new_names",
 ]
