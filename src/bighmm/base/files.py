@@ -15,12 +15,10 @@ import re
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.utils import HFValidationError, validate_repo_id
-from safetensors.torch import save as to_safetensors
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def replace_folder(
@@ -107,6 +105,9 @@ def hub_folder(name: str, **options: Any) -> Path:
     Raises ValueError with one sentence if there is none, and without asking the hub if the name can
     only be a path: it is none that the hub allows, or its parent is a folder here.
     """
+    from huggingface_hub import snapshot_download  # here: its import takes long
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
     path = Path(name)
     try:
         validate_repo_id(name)
@@ -124,6 +125,9 @@ def hub_folder(name: str, **options: Any) -> Path:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors as one safetensors file."""
+    from safetensors.torch import save as to_safetensors
+
     path.write_bytes(to_safetensors({name: t.contiguous() for name, t in tensors.items()}))
 
 

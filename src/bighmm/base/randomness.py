@@ -1,6 +1,7 @@
 """Random numbers as a function of a key: the same on every device, and nothing to save.
 
-`scrambled` is the finaliser of the splitmix64 generator in wrapping 64-bit arithmetic.
+`scrambled` is the finaliser of the splitmix64 generator in wrapping 64-bit arithmetic. For samples
+`generator_for` gives one of torch's own generators.
 """
 
 from __future__ import annotations
@@ -8,9 +9,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bighmm.base.settings import check_seed
+
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 FIRST = 0xBF58476D1CE4E5B9 - 2**64
 SECOND = 0x94D049BB133111EB - 2**64
+
+
+def generator_for(device: torch.device, seed: int | None) -> torch.Generator:
+    """A generator with a seed or, without one, with different numbers every time."""
+    generator = torch.Generator(device)
+    if seed is None:
+        generator.seed()
+        return generator
+    check_seed(seed)
+    return generator.manual_seed(seed)
 
 
 def scrambled(x: Tensor) -> Tensor:

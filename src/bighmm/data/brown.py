@@ -103,6 +103,27 @@ def average_mutual_information(tokens: np.ndarray, classes: np.ndarray) -> float
     return (inner - left - right) / len(first) + float(np.log(len(first)))
 
 
+@dataclass(frozen=True)
+class ClassWords:
+    """One class and its most frequent words."""
+
+    path: str
+    size: int  # words in it
+    words: list[str]
+
+
+def class_table(
+    clusters: Clusters, words: Sequence[str], counts: np.ndarray, top: int = 10
+) -> list[ClassWords]:
+    """Every class with its ``top`` most frequent words; ``words`` and ``counts`` are (V,)."""
+    rows = []
+    for number, path in enumerate(clusters.paths):
+        members = np.flatnonzero(clusters.classes == number)
+        members = members[np.argsort(-counts[members], kind="stable")]
+        rows.append(ClassWords(path, len(members), [words[i] for i in members[:top]]))
+    return rows
+
+
 def write_paths(
     path: str | Path, clusters: Clusters, words: Sequence[str], counts: Sequence[int] | np.ndarray
 ) -> None:

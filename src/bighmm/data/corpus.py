@@ -53,6 +53,11 @@ class Corpus:
         """Where documents begin, then where the last one ends: (documents + 1,) int64."""
         return np.fromfile(self.folder / f"{_known(name)}.documents.bin", dtype="<i8")
 
+    def words_and_counts(self) -> tuple[list[str], np.ndarray]:
+        """Every token of the vocabulary as text, and how often it occurs in train: (V,)."""
+        words = [self.tokenizer.token(i) for i in range(self.tokenizer.size)]
+        return words, np.bincount(self.split("train"), minlength=len(words))
+
     @property
     def fingerprint(self) -> str:
         """sha256 over the ids and documents of all splits and over the tokenizer."""
