@@ -301,7 +301,11 @@ def test_differences_between_parameterisations():
 
 def test_changed():
     recipe = Recipe().changed(model={"states": 64, "blocks": 16}, options={"width": 8})
-    assert (recipe.model.states, recipe.options.width, recipe.training) == (64, 8, Recipe().training)
+    assert (recipe.model.states, recipe.options.width, recipe.training) == (
+        64,
+        8,
+        Recipe().training,
+    )
     assert recipe.changed(training={"epochs": 3}).options.width == 8
     scalar = recipe.changed(model={"parameterisation": "scalar"}, options={"init_scale": 0.5})
     assert scalar.options == ScalarOptions(0.5) and scalar.model.states == 64
