@@ -1,4 +1,4 @@
-"""Tables of flags and recipe fields for the reference, made from the code when the site is built."""
+"""Tables of flags and recipe fields for the reference, made when the site is built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bighmm.train.recipe import SECTIONS
 HEAD = ["| flag | value | default | |", "|---|---|---|---|"]
 
 
-def on_page_markdown(markdown: str, page, config, files) -> str:  # noqa: ANN001
+def on_page_markdown(markdown: str, page, config, files) -> str:
     """Put the tables in place of their marks; mkdocs calls this for every page."""
     if "<!-- commands -->" in markdown:
         markdown = markdown.replace("<!-- commands -->", _commands())

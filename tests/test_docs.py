@@ -1,7 +1,7 @@
 """What README and docs tell a user to type is typed here, with smaller models.
 
-A block of `sh` or `python` is run, unless `<!-- not run: REASON -->` stands before it. Blocks of `toml`
-are read as recipes; blocks of `text` are output.
+A block of `sh` or `python` is run, unless `<!-- not run: REASON -->` stands before it. Blocks of
+`toml` are read as recipes; blocks of `text` are output.
 """
 
 import os
