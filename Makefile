@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: train test test-gpu docs lint clean
+.PHONY: train test test-gpu test-lowest docs lint clean
 train: $(VENV)/base.done
 	$(BIN)/bighmm train --recipe quickstart
 
@@ -15,6 +15,10 @@ test: $(VENV)/dev.done lint
 test-gpu: $(VENV)/dev.done
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'there is no GPU'"
 	$(BIN)/python -m pytest tests/ops tests/test_gpu.py tests/test_open_families.py tests/distill/test_on_gpu.py
+
+# The lower ends of the dependencies' ranges, without those of the extra `teachers`.
+test-lowest: .venv-lowest/done
+	.venv-lowest/bin/python -m pytest -n auto --dist loadgroup --ignore tests/test_docs.py
 
 # The documentation as a site; warnings are errors.
 docs: $(VENV)/dev.done
@@ -38,5 +42,10 @@ $(VENV)/dev.done: pyproject.toml constraints.txt $(VENV)/base.done
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+.venv-lowest/done: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --editable ".[sentencepiece,outlines,plot]" pytest pytest-xdist hypothesis
+	touch $@
+
 clean:
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-lowest site .mypy_cache .ruff_cache .pytest_cache

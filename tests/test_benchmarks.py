@@ -11,6 +11,7 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 SCRIPTS = sorted(
     path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
 )
+NEEDS = {"guide.py": ("transformers",), "plot.py": ("matplotlib",)}
 
 
 def test_there_are_benchmarks():
@@ -19,6 +20,8 @@ def test_there_are_benchmarks():
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help(script):
+    for package in NEEDS.get(script, ()):
+        pytest.importorskip(package)
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     command = [sys.executable, str(BENCHMARKS / script), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

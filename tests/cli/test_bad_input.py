@@ -141,7 +141,7 @@ class TestRecipe:
             ('[model]\nstates = "many"\n', "states = 'many' is not of the kind int"),
             (
                 '[model]\nsupport = "some"\n',
-                "there is no support 'some'; choose from blocked, dense, per-token",
+                "there is no support 'some'; choose from blocked, dense, ",
             ),
             ('[model]\nparameters = "quantum"\n', "no parameterisation 'quantum'"),
             ("[model\n", "cannot be read"),

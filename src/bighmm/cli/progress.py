@@ -31,13 +31,19 @@ SECONDS_BETWEEN_LINES = 15.0
 SMOOTHING = 0.98  # of the running loss
 
 
+def _shown(progress: Progress) -> contextlib.AbstractContextManager[object]:
+    """Shows the bars, unless they are disabled: older versions of rich print a line even then."""
+    return contextlib.nullcontext() if progress.disable else progress
+
+
 @contextlib.contextmanager
 def clustering_progress() -> Iterator[Callable[[int, int], None]]:
     """A progress(done, total) callback that draws a bar on a terminal."""
     columns = (TextColumn("clustering"), BarColumn(), MofNCompleteColumn(), TextColumn("words"))
     console, left = err(), TimeRemainingColumn()
     live = console.is_terminal
-    with Progress(*columns, left, console=console, transient=True, disable=not live) as progress:
+    progress = Progress(*columns, left, console=console, transient=True, disable=not live)
+    with _shown(progress):
         task = progress.add_task("clustering", total=None)
 
         def report(done: int, total: int) -> None:
@@ -53,7 +59,8 @@ def stages_progress() -> Iterator[Callable[[str, int, int], None]]:
     live = console.is_terminal
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Speed())
     left = TimeRemainingColumn()
-    with Progress(*columns, left, console=console, disable=not live) as progress:
+    progress = Progress(*columns, left, console=console, disable=not live)
+    with _shown(progress):
         tasks: dict[str, TaskID] = {}
         began: dict[str, tuple[float, int]] = {}  # time and progress at each stage's first report
 
@@ -100,11 +107,12 @@ class TrainingDisplay:
         self.task = self.progress.add_task("training", total=None, figures="")
 
     def __enter__(self) -> TrainingDisplay:
-        self.progress.start()
+        self.shown = _shown(self.progress)
+        self.shown.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self.shown.__exit__(None, None, None)
 
     def stepped(self, report: StepReport) -> None:
         """Show the figures of a training step."""
