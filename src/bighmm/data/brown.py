@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bighmm.base.files import write_whole
+from bighmm.base.files import write_atomically
 
 Progress = Callable[[int, int], None]
 
@@ -122,7 +122,7 @@ def write_paths(
     order = np.lexsort((-np.asarray(counts), clusters.classes))
     bits = [clusters.paths[c] for c in clusters.classes]
     lines = [f"{bits[v]}\t{words[v]}\t{int(counts[v])}\n" for v in order]
-    write_whole(Path(path), "".join(lines).encode("utf-8"))
+    write_atomically(Path(path), "".join(lines).encode("utf-8"))
 
 
 def read_paths(

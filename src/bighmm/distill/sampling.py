@@ -27,7 +27,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from bighmm.base import randomness
-from bighmm.base.files import read_json, write_json, write_whole
+from bighmm.base.files import read_json, write_atomically, write_json
 from bighmm.data.corpus import Corpus, write_corpus
 from bighmm.interop.language_model import LanguageModel, left_padded, prompts_of
 
@@ -124,7 +124,7 @@ def sample_texts(
             seed = int(randomness.key(settings.seed, number)) % 2**63
             report = None if progress is None else _later(progress, done, settings.tokens)
             shard = sample_batch(lm, chosen, settings, seed, report)
-            write_whole(path, to_safetensors(shard))
+            write_atomically(path, to_safetensors(shard))
         done += len(_read(path)["tokens"])
         number += 1
         if progress is not None:

@@ -110,7 +110,7 @@ def to_ctrlg(hmm: HMM, folder: str | Path, *, end: int | None = None, limit: int
         write_tensors(fresh / WEIGHTS, {name: t.float() for name, t in tensors.items()})
         write_json(fresh / CONFIG, config)
 
-    replace_folder(Path(folder), fill, keep_previous=False, earlier=_is_written)
+    replace_folder(Path(folder), fill, keep_previous=False, may_replace=_is_written)
 
 
 def absorbing(

@@ -163,7 +163,7 @@ class KneserNey:
         """Write the model into a folder; one that `save` wrote before is replaced."""
         target = Path(folder)
 
-        def earlier(there: Path) -> bool:
+        def may_replace(there: Path) -> bool:
             return is_earlier_save(there, SETTINGS, [TENSORS], lambda found: "order" in found)
 
         def fill(fresh: Path) -> None:
@@ -185,7 +185,7 @@ class KneserNey:
             }
             write_json(fresh / SETTINGS, settings)
 
-        replace_folder(target, fill, keep_previous=False, earlier=earlier)
+        replace_folder(target, fill, keep_previous=False, may_replace=may_replace)
 
     @classmethod
     def load(cls, folder: str | Path) -> KneserNey:
