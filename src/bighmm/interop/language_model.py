@@ -115,7 +115,7 @@ class LanguageModel:
     def _no_text(self, columns: int) -> Tensor:
         """Whether an id (columns,) may not be in a text: marks, and ids without a token."""
         never = torch.arange(columns) >= self.tokenizer.size
-        marks = [*self.tokenizer.marks, *self._theirs.all_special_ids]
+        marks = [*self.tokenizer.ids_without_text, *self._theirs.all_special_ids]
         never[[mark for mark in marks if mark < columns]] = True
         never[self._ends.cpu()] = False
         return never

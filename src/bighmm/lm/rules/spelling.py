@@ -83,7 +83,7 @@ def spelling(tokenizer: Tokenizer) -> list[bytes | None]:
     """
     marks = {tokenizer.end, tokenizer.unknown}
     if isinstance(tokenizer, Subwords):
-        marks |= tokenizer.marks
+        marks |= tokenizer.ids_without_text
     spell = _spell(tokenizer)
     return [None if i in marks else spell(tokenizer.token(i)) for i in range(tokenizer.size)]
 
@@ -164,7 +164,7 @@ def _spell(tokenizer: Tokenizer) -> Callable[[str], bytes | None]:
         return str.encode
     if not isinstance(tokenizer, Subwords):
         return _sentence_piece
-    steps = tokenizer.decoding
+    steps = tokenizer.decoder_steps
     if "ByteLevel" in steps:
         byte_of = _byte_alphabet()
         return lambda piece: bytes(byte_of[sign] for sign in piece if sign in byte_of)
