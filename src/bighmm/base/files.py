@@ -161,7 +161,7 @@ def read_json(path: Path) -> Any:
 
 def hashes(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file in `folder`, by name."""
-    return {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def check_hashes(folder: Path, expected: dict[str, str]) -> None:
@@ -170,11 +170,12 @@ def check_hashes(folder: Path, expected: dict[str, str]) -> None:
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{folder} has no {name}; it is not complete")
-        if _hash(path) != value:
+        if sha256_of(path) != value:
             raise ValueError(f"{path} is damaged: its content is not what was saved")
 
 
-def _hash(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

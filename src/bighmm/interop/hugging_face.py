@@ -17,7 +17,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from torch import Tensor
 
-from bighmm.data.sources import sha256_of
+from bighmm.base.files import sha256_of
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.distill.teachers import Pieces, find_layer, usual_layer
 
