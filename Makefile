@@ -4,17 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: train test test-gpu lint clean
+.PHONY: train test test-gpu docs lint clean
 train: $(VENV)/base.done
 	$(BIN)/bighmm train --recipe quickstart
 
 test: $(VENV)/dev.done lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 # What needs a GPU: the kernels as they are, and training with them.
 test-gpu: $(VENV)/dev.done
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'there is no GPU'"
-	$(BIN)/python -m pytest tests/kernels tests/test_gpu.py tests/distill/test_on_gpu.py
+	$(BIN)/python -m pytest tests/ops tests/test_gpu.py tests/test_open_families.py tests/distill/test_on_gpu.py
+
+# The documentation as a site; warnings are errors.
+docs: $(VENV)/dev.done
+	$(BIN)/mkdocs build --strict --site-dir site
 
 lint: $(VENV)/dev.done
 	$(BIN)/ruff check .
@@ -35,4 +39,4 @@ $(VENV)/dev.done: pyproject.toml constraints.txt $(VENV)/base.done
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache

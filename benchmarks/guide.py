@@ -60,7 +60,7 @@ class Arguments:
     hmm: Annotated[Path, tyro.conf.Positional]
     language_model: Annotated[str, tyro.conf.Positional]
     sets: int = 200
-    length: int = 32
+    length: int = 32  # tokens of a text at most, the end mark counted
     tries: int = 64
     """Texts of the unguided model for each set."""
     beams: int = 8
@@ -139,12 +139,12 @@ def _distil(arguments: Arguments) -> dict[str, Any]:
         distill_lm_command(
             [
                 *(arguments.language_model, "--out", str(arguments.hmm), "--chat"),
-                *("--prompts", str(file), "--length", str(arguments.length + 16)),
+                *("--prompts", str(file), "--length", str(arguments.length + 15)),
                 *(str(word) for flag in flags for word in flag),
             ]
         )
     made = read_json(finished)
-    names = ("stage_seconds", "valid", "test", "parameters", "steps")
+    names = ("stage_seconds", "valid", "test", "num_parameters", "steps")
     theirs = {k: v for k, v in made["language_model"].items() if k != "name"}
     return {"language_model": theirs, **{name: made[name] for name in names}}
 
@@ -171,7 +171,7 @@ def _kinds(
     result = {}
     for name, beams in (("guided, sampled", 0), ("guided, beams", arguments.beams)):
         settings = GuideSettings(
-            length=arguments.length,
+            length=arguments.length - 1,
             beams=beams,
             batch=arguments.batch * max(1, beams),
             seed=arguments.seed,
@@ -245,7 +245,7 @@ def _draw(
 ) -> list[list[int]]:
     """A text for each prompt, with its end mark; one that does not end is cut off."""
     ids = [language_model.prompt(prompt, chat=True) for prompt in prompts]
-    settings = SampleSettings(length=arguments.length)
+    settings = SampleSettings(length=arguments.length - 1)
     shard = sample_batch(language_model, ids, settings, seed=arguments.seed * 100_003 + number)
     bounds = shard["bounds"].tolist()
     return [shard["tokens"][a:b].tolist() for a, b in itertools.pairwise(bounds)]

@@ -5,5 +5,6 @@ from __future__ import annotations
 import sys
 
 from bighmm.cli.main import call
+from papers.command import reproduce_command
 
-call("papers.command", "reproduce_command", sys.argv[1:])
+call(lambda: reproduce_command(sys.argv[1:]))

@@ -82,14 +82,17 @@ def run_example(code, folder, monkeypatch):
 
 def test_python_examples(workplace, monkeypatch, capsys):
     shown = []
-    for code in BLOCKS["python"][:2]:
+    for code in BLOCKS["python"][:3]:
         run_example(code, workplace[0], monkeypatch)
         shown.append(capsys.readouterr().out)
     assert abs(float(shown[0].split()[0]) - 1) < 1e-3
-    assert "[[0, 0, 1, 1, 1]]" in shown[1]
+    assert "WordProb(" in shown[1] and "the file" in shown[1]
+    assert "[[0, 0, 1, 1, 1]]" in shown[2]
 
 
-@pytest.mark.parametrize("name", ["lm.fill(", "SequenceHMM", "bighmm.interop", "constraints as c"])
+@pytest.mark.parametrize(
+    "name", ["lm.fill(", "SequenceHMM", "bighmm.interop import", "constraints as c"]
+)
 def test_examples_of_other_parts(workplace, name, monkeypatch, capsys):
     (code,) = [block for block in BLOCKS["python"] if name in block]
     run_example(code, workplace[0], monkeypatch)

@@ -6,6 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from bighmm.hmm import HMM, BestPath, Posterior
     from bighmm.lm.hmmlm import HMMLM
     from bighmm.sequences import SequenceHMM
@@ -24,8 +26,12 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when asked for: torch takes seconds to load."""
-    if name == "constraints":  # the short name of the rules
+    """The public names, imported when they are first used: torch takes seconds to load."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("bighmm")
+    if name == "constraints":  # a short name of the rules
         return importlib.import_module("bighmm.lm.rules")
     if name not in _PLACES:
         raise AttributeError(f"module 'bighmm' has no attribute {name!r}")

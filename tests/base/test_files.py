@@ -259,7 +259,7 @@ def test_a_name_that_can_only_be_a_path_is_not_looked_up_on_the_hub(name, tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     (tmp_path / "file").touch()
-    monkeypatch.setattr(files, "snapshot_download", never)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", never)
     with pytest.raises(ValueError) as error:
         hub_folder(name)
     assert str(error.value) == f"there is no folder {name}"
@@ -272,7 +272,7 @@ def test_errors_of_the_hub_are_one_sentence(name, kind, tmp_path, monkeypatch):
         raise kind("it cannot be reached\nand much more\nthan one line")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files, "snapshot_download", fail)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     with pytest.raises(ValueError) as error:
         hub_folder(name)
     assert str(error.value) == (

@@ -273,7 +273,10 @@ class TestQuestions:
             (["sample", "--n", "0"], "n=0"),
             (["sample", "--temperature", "-0.5"], "temperature=-0.5"),
             (["sample", "--temperature", "nan"], "temperature=nan"),
-            (["sample", "--length", "-2"], "length=-2"),
+            (["sample", "--length", "-2"], "at least 0 tokens after its prefix, not -2"),
+            (["sample", "--seed", "-1"], "a seed is a number from 0 to"),
+            (["score", "--device", "gpu"], "there is no device 'gpu'"),
+            (["tag", "w01", "--device", "cuda:99"], "there is no GPU 'cuda:99'"),
             (["eval", "--contexts", "0"], "contexts must be at least 1, not 0"),
             (["eval", "--device", "gpu"], "there is no device 'gpu'"),
             (["eval", "--device", "cuda:99"], "there is no GPU 'cuda:99'"),
@@ -294,7 +297,7 @@ class TestQuestions:
         assert "gone.txt does not exist" in refused("eval", copied)
 
     def test_eval_of_a_model_that_is_not_normalised(self, refused, trained, monkeypatch):
-        monkeypatch.setattr("bighmm.cli.evaluation.deviation_from_one", lambda *_: 0.01)
+        monkeypatch.setattr("bighmm.lm.evaluation.deviation_from_one", lambda *_: 0.01)
         said = refused("eval", trained, "--check-normalised")
         assert "is not normalised" in said and "0.01" in said
 

@@ -16,6 +16,7 @@ import pytest
 import tokenizers
 import torch
 
+import bighmm as bighmm_package
 from bighmm.cli.main import COMMANDS
 from bighmm.data import brown
 from bighmm.data.corpus import prepare
@@ -31,7 +32,7 @@ def lm(trained):
 
 
 def test_help_and_version(bighmm):
-    assert bighmm("--version").out.strip() == version("bighmm")
+    assert bighmm("--version").out.strip() == version("bighmm") == bighmm_package.__version__
     for word in ("--help", "-h", "help"):
         done = bighmm(word)
         assert done.status == 0 and all(f"\n  {name} " in done.out for name in COMMANDS)
@@ -312,17 +313,20 @@ def test_sample(bighmm, ask, trained):
     assert shown == "".join(f"{text}\n" for text in texts)
 
 
-def test_sample_of_a_length(ask, trained, lm):
-    prefix = lm.encode(PREFIX)
-    found = ask("sample", trained, "--length", 9, "--prefix", PREFIX, "--n", 5, "--seed", 1)
+def test_a_sample_ends_at_its_end_mark_or_is_cut(ask, trained, lm):
+    """--length counts the tokens after the prefix, the end mark not counted."""
+    found = ask("sample", trained, "--length", 4, "--prefix", PREFIX, "--n", 60, "--seed", 1)
     assert found["prefix"] == PREFIX
+    counts = set()
     for text in found["texts"]:
-        assert text.startswith(PREFIX)
         ids = lm.encode(text)
-        assert ids[:2] == prefix
-        missing = 11 - len(ids)  # end marks at the end of a text are not shown
-        assert missing >= 0 and (missing == 0 or lm.tokenizer.end not in ids[-missing:])
-    assert any(len(lm.encode(text)) == 11 for text in found["texts"])
+        assert ids[:2] == lm.encode(PREFIX) and lm.tokenizer.end not in ids
+        counts.add(len(ids) - 2)
+    assert max(counts) == 4 and min(counts) < 4
+    longer = ask("sample", trained, "--length", 40, "--prefix", PREFIX, "--n", 60, "--seed", 1)
+    for short, long in zip(found["texts"], longer["texts"], strict=True):
+        assert long.startswith(short)  # the same text, cut
+    assert ask("sample", trained, "--length", 0, "--prefix", PREFIX)["texts"] == [PREFIX] * 3
 
 
 def test_sample_at_temperature_zero_takes_the_likeliest(ask, trained, lm):
@@ -330,8 +334,11 @@ def test_sample_at_temperature_zero_takes_the_likeliest(ask, trained, lm):
     texts = ask("sample", trained, *options, "--n", 3)["texts"]
     ids = lm.encode(PREFIX)
     for _ in range(4):
-        ids.append(int(lm.hmm().next_token(torch.tensor([ids]))[0].argmax()))
-    assert texts == [lm.decode(ids).rstrip("\n")] * 3
+        best = int(lm.hmm().next_token(torch.tensor([ids]))[0].argmax())
+        if best == lm.tokenizer.end:
+            break
+        ids.append(best)
+    assert texts == [lm.decode(ids)] * 3
 
 
 def test_tag(bighmm, ask, trained, lm):
@@ -351,10 +358,10 @@ def test_tag(bighmm, ask, trained, lm):
 
 
 def test_interruption(bighmm, trained, monkeypatch):
-    def interrupted(_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bighmm.cli.questions.open_model", interrupted)
+    monkeypatch.setattr("bighmm.lm.opening.open_model", interrupted)
     done = bighmm("next", trained)
     assert (done.status, done.err, done.out) == (130, "bighmm: interrupted\n", "")
 

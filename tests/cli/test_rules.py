@@ -63,19 +63,21 @@ def test_next(ask, lm, trained):
     for row in found:
         assert row["log_prob"] == pytest.approx(float(expected[lm.encode(row["word"])[0]]))
     assert "<eos>" not in [row["word"] for row in found]
-    (only,) = ask("next", trained, "--must", "w03", "--remaining", 1)["next"]
-    assert only["word"] == "w03"
+    for name in ("--length", "--remaining"):  # the second is an old name of the first
+        (only,) = ask("next", trained, "--must", "w03", name, 1)["next"]
+        assert only["word"] == "w03"
+    default = ask("next", trained, "w01", "--must", "w03")["next"]
+    assert default == ask("next", trained, "w01", "--must", "w03", "--length", 100)["next"]
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("8..12", (8, 12, 12)), ("8..", (8, None, 48)), ("..12", (0, 12, 12)), ("8", (8, 8, 8))],
+    [("8..12", (8, 12)), ("8..", (8, None)), ("..12", (0, 12)), ("8", (8, 8))],
 )
 def test_numbers_of_words(lm, words, expected):
     flags = RuleFlags(words=words)
-    assert flags.given and flags.of(lm) == lm.rule(words=expected[:2])
-    assert flags.room(None) == expected[2] and flags.room(3) == 3
-    assert RuleFlags(must=("w01",)).room(None) == 40 and not RuleFlags().given
+    assert flags.given and flags.rule_for(lm) == lm.rule(words=expected)
+    assert RuleFlags().rule_for(lm) is None and not RuleFlags().given
 
 
 @pytest.mark.parametrize("command", ["sample", "next"])
@@ -90,7 +92,9 @@ def test_numbers_of_words(lm, words, expected):
         (["--regex", "(w01"], "the pattern '(w01' cannot be read"),
         (["--regex", "w01{2,0}"], "smallest first"),
         (["--must", "w01", "--not", "w01"], "no sequence of tokens can satisfy the rule"),
-        (["--must", "w01 w02 w03", "--words", "..2"], "needs at least 3 tokens, but at most 2"),
+        (["--must", "w01 w02 w03", "--words", "..2"], "no sequence of tokens can satisfy the rule"),
+        (["--must", "w01 w02 w03", "--length", "2"], "needs at least 3 tokens, but at most 2"),
+        (["--words", "101.."], "needs at least 101 tokens, but at most 100"),
     ],
 )
 def test_what_is_refused(bighmm, trained, command, asked, said):
@@ -99,10 +103,17 @@ def test_what_is_refused(bighmm, trained, command, asked, said):
     assert done.err.startswith("bighmm: ") and done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("asked", [-1, 10**11])
-def test_how_many_words_there_can_be(bighmm, trained, asked):
-    said = f"bighmm: under a rule there can be from 0 to 10000 words, not {asked}\n"
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (-1, "a text has at least 0 tokens"),
+        (10**11, "under a rule a text has at most 10000 tokens"),
+    ],
+)
+def test_how_many_tokens_there_can_be(bighmm, trained, asked, said):
+    said = f"bighmm: {said} after its prefix, not {asked}\n"
     assert bighmm("sample", trained, "--not", "w01", "--length", asked).err == said
+    assert bighmm("next", trained, "--not", "w01", "--length", asked).err == said
     assert bighmm("next", trained, "--not", "w01", "--remaining", asked).err == said
 
 
@@ -111,4 +122,5 @@ def test_a_rule_needs_an_hmm(bighmm, text, tmp_path):
     assert bighmm("train", "--family", "ngram", "--data", text, "--out", run).status == 0
     for command in ("sample", "next"):
         done = bighmm(command, run, "--must", "w01")
-        assert done.status == 2 and "is not a hidden Markov model" in done.err
+        assert done.status == 2
+        assert "is not a hidden Markov model, so it has no" in done.err

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from bighmm.cli import distill
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.labels import open_labels
 from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
@@ -74,7 +73,7 @@ def test_stopped(bighmm, text_file, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(distill, "make_labels", stop)
+    monkeypatch.setattr("bighmm.distill.corpus_labels.make_labels", stop)
     done = bighmm("distill", "random", "--data", text_file, *FEW)
     assert (
         done.status == 130 and done.err == "bighmm: stopped; the same command goes on from here\n"

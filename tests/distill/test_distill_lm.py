@@ -1,6 +1,8 @@
 """`bighmm distill-lm`: from a language model to an HMM, however often it is interrupted."""
 
+import dataclasses
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -10,11 +12,17 @@ from bighmm.cli import distill_lm
 from bighmm.data.corpus import open_corpus
 from bighmm.data.labels import open_labels
 from bighmm.distill import from_language_model
+from bighmm.distill.from_language_model import DistillationWatch, distill_language_model
 from bighmm.distill.sampling import read_samples
+from bighmm.distill.settings import Labelling, SampleSettings, distillation_recipe
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.model.params import find
+from bighmm.train.loop import Stopped
+from bighmm.train.recipe import ModelSettings, Recipe, TrainingSettings
+from bighmm.train.run import Watch
 
 transformers = pytest.importorskip("transformers")
-SAMPLE = ("--tokens", 3000, "--length", 12, "--at-once", 40)
+SAMPLE = ("--tokens", 3000, "--length", 11, "--at-once", 40)
 TRAIN = ("--states", 6, "--width", 8, "--epochs", 2, "--labelled-epochs", 0.5, "--batch", 16)
 SMALL = (*SAMPLE, *TRAIN, "--device", "cpu")
 
@@ -57,18 +65,31 @@ def stop(*_, **__):
 
 def test_stopped_and_gone_on_with(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
     command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
-    for stage in ("sample_texts", "corpus_of", "make_labels", "train_in_terminal"):
-        training = stage == "train_in_terminal"
+    for stage in ("sample_texts", "corpus_of", "make_labels", "train_run"):
         with monkeypatch.context() as change:
-            change.setattr(distill_lm if training else from_language_model, stage, stop)
+            change.setattr(from_language_model, stage, stop)
             done = bighmm(*command)
         assert done.status == 130
-        assert training or "stopped; the same command goes on from here\n" in done.err
+        assert "stopped; the same command goes on from here\n" in done.err
     found = ask(*command)
     other = ask(*command[:3], tmp_path / "other", *SMALL)
     for split in ("valid", "test"):
         assert found[split] == other[split]
         assert found["language_model"][split] == other["language_model"][split]
+
+
+def test_stopped_in_training(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
+    @contextmanager
+    def at_once():
+        yield lambda: True
+
+    command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
+    with monkeypatch.context() as change:
+        change.setattr(distill_lm, "stop_signals", at_once)
+        done = bighmm(*command)
+    assert done.status == 130 and done.out == ""
+    assert "bighmm: stopped at step 1; go on with: the same command\n" in done.err
+    assert ask(*command)["steps"] > 1
 
 
 def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path):
@@ -78,7 +99,7 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
         '[model]\nstates = 5\nsupport = "dense"\nparameters = "scalar"\n'
         '[training]\nbatches = "documents"\nlr = 0.1\nepochs = 1\nstate_dropout = 0.0\n'
     )
-    flags = ("--tokens", 2000, "--length", 9, "--at-once", 50, "--labelled-epochs", 0)
+    flags = ("--tokens", 2000, "--length", 8, "--at-once", 50, "--labelled-epochs", 0)
     files = ("--prompts", tmp_path / "prompts.txt", "--recipe", recipe)
     found = ask("distill-lm", tiny_lm, "--out", tmp_path / "run", *flags, *files)
     assert not (tmp_path / "run" / "labels").exists()
@@ -86,14 +107,88 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
     assert found["recipe"]["training"]["window"] == 9
     asked = json.loads((tmp_path / "run" / "stages.json").read_text())
     assert asked["sampling"]["prompts"] == ["the cat", "a dog saw"]
+    assert asked["sampling"]["length"] == 9  # in files the end mark counts
 
 
 def test_settings_are_those_of_the_parameterisation_asked_for():
     command = ["lm", "--out", "run", "--device", "cpu"]
-    recipe, _ = distill_lm._arguments(command)
+    recipe, _ = distill_lm._parse(command)
     assert (recipe.model.parameterisation, recipe.options.layers) == ("one-relu", 1)
-    recipe, _ = distill_lm._arguments([*command, "--parameterisation", "neural"])
+    recipe, _ = distill_lm._parse([*command, "--parameterisation", "neural"])
     assert recipe.options.layers == 2 and recipe.options.init_scale == 0.1
+
+
+def test_recipes_of_the_package():
+    """The settings that the command had before they were files."""
+    for device, states, epochs, batch in (("cpu", 512, 4.0, 32), ("cuda", 4096, 10.0, 256)):
+        recipe = distillation_recipe(device)
+        assert recipe == Recipe(
+            model=ModelSettings(states=states, support="dense", parameterisation="one-relu"),
+            options=find("one-relu").options(init_scale=0.5),
+            training=TrainingSettings(
+                epochs=epochs,
+                batches="documents",
+                batch=batch,
+                state_dropout=0.0,
+                beta2=0.95,
+                weight_decay=0.1,
+                warmup=0.05,
+                final_lr=0.1,
+                checks_per_epoch=1.0,
+                checkpoint_at_checks=False,
+            ),
+        )
+
+
+def test_settings_for_a_device():
+    assert (SampleSettings.on_device("cpu").tokens, SampleSettings.on_device("cuda").tokens) == (
+        *(50_000, 10_000_000),
+    )
+    found = SampleSettings.on_device("cuda", 70, length=5, seed=3)
+    assert found == SampleSettings(tokens=70, at_once=1024, length=5, seed=3)
+    assert SampleSettings().window == 64 == SampleSettings().stored()["length"]
+
+
+def test_from_python(ask, tiny_lm, tmp_path):
+    """The same run as the command's, with callbacks of one's own."""
+    stages, sentences = [], []
+
+    @contextmanager
+    def stage():
+        yield lambda name, done, total: stages.append((name, done, total))
+
+    cpu = distillation_recipe("cpu")
+    recipe = dataclasses.replace(
+        cpu,
+        model=dataclasses.replace(cpu.model, states=6),
+        options=dataclasses.replace(cpu.options, width=8),
+        training=dataclasses.replace(cpu.training, epochs=2.0, batch=16, device="cpu"),
+    )
+    samples = SampleSettings(tokens=3000, length=11, at_once=40)
+    watch = DistillationWatch(stage, Watch(say=sentences.append))
+    arguments = (str(tiny_lm), recipe, samples, Labelling(epochs=0.5))
+    with pytest.raises(Stopped):
+        distill_language_model(tmp_path / "one", *arguments, should_stop=lambda: True)
+    found = distill_language_model(tmp_path / "one", *arguments, watch=watch)
+    assert json.loads((tmp_path / "one" / "result.json").read_text()) == found
+    assert not stages and sentences  # these stages were done before it was stopped
+    other = ask("distill-lm", tiny_lm, "--out", tmp_path / "two", *SMALL)
+    for split in ("valid", "test"):
+        assert found[split] == other[split]
+        assert found["language_model"][split] == other["language_model"][split]
+    distill_language_model(tmp_path / "three", *arguments, watch=watch)
+    assert {name for name, _, _ in stages} >= {"sampling", "embedding", "clustering", "labelling"}
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_length_does_not_count_the_end_mark(ask, tiny_lm, tmp_path, length):
+    flags = ("--tokens", 600, "--length", length, "--at-once", 40, *TRAIN, "--device", "cpu")
+    found = ask("distill-lm", tiny_lm, "--out", tmp_path / "run", *flags)
+    samples = read_samples(tmp_path / "run" / "samples")
+    texts = [text.tolist() for text in samples.texts(0, len(samples))]
+    assert max(map(len, texts)) == length + 1
+    assert any(len(text) == length + 1 and text[-1] == 0 for text in texts)  # ended in time
+    assert found["recipe"]["training"]["window"] == length + 1
 
 
 @pytest.mark.parametrize(
@@ -124,7 +219,7 @@ def test_other_mistakes(bighmm, tiny_lm, tmp_path):
     files = ("--prompts", tmp_path / "empty.txt")
     done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *files)
     assert done.status == 2 and "empty.txt holds no prompts; it needs one on a line" in done.err
-    (tmp_path / "own.toml").write_text('[corpus]\ndata = "mine.txt"\n')
+    (tmp_path / "own.toml").write_text('[corpus]\ndata = "mine.txt"\n[model]\nblocks = 2\n')
     files = ("--recipe", tmp_path / "own.toml")
     done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *files)
     assert done.status == 2 and "has a [corpus] or [initial], and distill-lm makes both" in done.err

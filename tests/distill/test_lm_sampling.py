@@ -20,7 +20,7 @@ from bighmm.interop.language_model import LanguageModel
 from tiny_lm import MARKS, SIZE
 
 pytest.importorskip("transformers")
-SETTINGS = SampleSettings(tokens=500, length=12, at_once=8, prompts=("the cat", "a", "big red dog"))
+SETTINGS = SampleSettings(tokens=500, length=11, at_once=8, prompts=("the cat", "a", "big red dog"))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_texts_end_or_are_cut_off(samples):
 @pytest.mark.parametrize("changes", [{}, {"temperature": 1.5, "top_p": 0.95}])
 def test_log_probs_are_those_after_the_prompt(lm, changes):
     """Each text read by itself, without padding, cache or others beside it."""
-    settings = SampleSettings(length=12, **changes)
+    settings = SampleSettings(length=11, **changes)
     prompts = [lm.prompt(text) for text in ("the cat", "a", "big red dog", "the") * 10]
     shard = sample_batch(lm, prompts, settings, seed=3)
     bounds = shard["bounds"].tolist()
@@ -62,7 +62,7 @@ def test_log_probs_are_those_after_the_prompt(lm, changes):
 
 
 def test_words_are_as_frequent_as_they_are_likely(lm):
-    settings = SampleSettings(length=1)
+    settings = SampleSettings(length=0)
     shard = sample_batch(lm, [lm.beginning()] * 4000, settings, seed=1)
     ids = torch.tensor([lm.beginning()])
     logits, _ = lm.forward(ids, torch.ones_like(ids), torch.zeros_like(ids))
@@ -103,6 +103,8 @@ def test_seeds_differ_and_more_can_be_asked_for(lm, samples, tmp_path):
     assert not np.array_equal(other.tokens[:50], samples.tokens[:50])
     first, second = (longer.tokens[longer.bounds[8 * i] :][:20] for i in (0, 1))
     assert not np.array_equal(first, second)
+    with pytest.raises(ValueError, match=r"another length \(12, 13, the end mark counted\);"):
+        sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "length": 12}), tmp_path)
     with pytest.raises(ValueError, match="were sampled with another temperature; choose another"):
         sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "temperature": 2.0}), tmp_path)
 
@@ -143,15 +145,15 @@ def test_nucleus():
 
 
 def test_mistakes(lm, tmp_path):
-    for wrong in ({"tokens": 0}, {"length": 0}, {"at_once": 0}):
-        with pytest.raises(ValueError, match="tokens, length and texts at once must be at least 1"):
+    for wrong in ({"tokens": 0}, {"length": -1}, {"at_once": 0}):
+        with pytest.raises(ValueError, match="must be at least 1 and length at least 0, not"):
             SampleSettings(**wrong)
     for wrong in ({"temperature": 0}, {"top_p": 0}, {"top_p": 1.5}, {"temperature": float("nan")}):
         with pytest.raises(ValueError, match="temperature must be finite and at least 1e-06"):
             SampleSettings(**wrong)
     with pytest.raises(ValueError, match=r"reads 64 tokens at most, .* has up to 65"):
-        sample_texts(lm, SampleSettings(length=64), tmp_path)
-    few = sample_texts(lm, SampleSettings(tokens=1, length=3, at_once=2), tmp_path)
+        sample_texts(lm, SampleSettings(length=63), tmp_path)
+    few = sample_texts(lm, SampleSettings(tokens=1, length=2, at_once=2), tmp_path)
     with pytest.raises(ValueError, match="2 sampled texts cannot be divided"):
         few.splits()
 

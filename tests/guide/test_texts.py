@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 import torch
@@ -122,7 +123,34 @@ def test_marks_are_no_words(language_model, lm):
 
 def test_more_than_the_language_model_reads(language_model, lm):
     with pytest.raises(ValueError, match="reads 64 tokens at most"):
-        write(language_model, lm, [lm.rule(must=["cat"])], GuideSettings(length=64))
+        write(language_model, lm, [lm.rule(must=["cat"])], GuideSettings(length=63))
+
+
+@pytest.mark.parametrize("beams", [0, 2])
+def test_length_does_not_count_the_end_mark(language_model, lm, beams):
+    """Exactly so many tokens fit, after the prefix and with the suffix."""
+    assert GuideSettings().window == 32
+    (texts,) = write(
+        language_model, lm, [lm.rule(words=4)], GuideSettings(length=4, n=2, beams=beams)
+    )
+    assert all(len(text.ids) == 4 and text.tokens == 5 for text in texts)
+    assert texts[0].perplexity == pytest.approx(math.exp(-texts[0].log_prob / 5))
+    (texts,) = write(
+        *(language_model, lm, [lm.rule(words=2)], GuideSettings(length=4, beams=beams)),
+        prefix="the big",
+        suffix="the mat",
+    )
+    assert len(texts[0].ids) == 4
+    with pytest.raises(ValueError, match="needs at least 5 tokens, but at most 4"):
+        write(language_model, lm, [lm.rule(words=5)], GuideSettings(length=4))
+
+
+def test_without_transformers(language_model, lm, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "bighmm.guide.hugging_face", raising=False)
+    monkeypatch.delattr("bighmm.guide.hugging_face", raising=False)
+    with pytest.raises(ValueError, match=r'needs the package transformers: install "bighmm\[teach'):
+        write(language_model, lm, [lm.rule(must=["cat"])])
 
 
 def test_another_vocabulary(language_model):
@@ -135,7 +163,7 @@ def test_another_vocabulary(language_model):
 @pytest.mark.parametrize(
     "asked",
     [
-        *({"n": 0}, {"length": 0}, {"top_p": 0.0}, {"beams": 2, "n": 3}),
+        *({"n": 0}, {"length": -1}, {"top_p": 0.0}, {"beams": 2, "n": 3}),
         *({"temperature": t} for t in (0.0, 1e-45, math.inf, math.nan)),
     ],
 )
@@ -166,6 +194,8 @@ class TestTheCommand:
             (["--must", "zebra"], "'zebra' of a rule is not in the model's vocabulary"),
             (["--must", "cat", "--not", "cat"], "no sequence of tokens can satisfy"),
             (["--words", "9..12", "--length", "8"], "needs at least 9 tokens"),
+            (["--must", "cat", "--length", "-1"], "length and beams at least 0"),
+            (["--must", "cat", "--device", "gpu"], "there is no device 'gpu'"),
             (["--must", "cat", "--beams", "2"], "cannot give 3 texts"),
         ],
     )

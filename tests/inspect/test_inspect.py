@@ -5,9 +5,23 @@ import pytest
 import torch
 
 from bighmm import HMM
+from bighmm.data.corpus import prepare
 from bighmm.infer.reference import marginals_loop
-from bighmm.inspect import likely_words, next_states, plot_posterior, previous_states
+from bighmm.inspect import (
+    likely_words,
+    next_states,
+    plot_posterior,
+    posterior_table,
+    previous_states,
+    rank_states,
+    state_table,
+    states_of_corpus,
+    tag_table,
+)
 from bighmm.inspect import state_shares as shares_of
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.model.options import ScalarOptions
+from bighmm.model.support import Blocked, Dense
 from bighmm.model.transitions import EVERY, Flat
 from bighmm.ops import memory
 from models import KINDS, random_hmm
@@ -139,3 +153,74 @@ def test_a_folder_is_no_place_for_a_plot(name, tmp_path):
     with pytest.raises(ValueError, match=f"{name} is a folder; give the name of a file"):
         plot_posterior([], f"{tmp_path / name}/")
     assert [path.name for path in tmp_path.rglob("*")] == [name]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("a b c a\nb a c\nc c b\n" * 40)
+    return prepare(path)
+
+
+@pytest.fixture(params=["dense", "blocked"])
+def lm(request, corpus):
+    size = corpus.tokenizer.size
+    support = Dense(6, size) if request.param == "dense" else Blocked.of(torch.arange(size) % 2, 6)
+    return HMMLM("scalar", ScalarOptions(init_scale=1.0), support, corpus.tokenizer, seed=1)
+
+
+def test_tags(lm):
+    log_prob, rows = tag_table(lm, "a b c c", words=2)
+    tokens = torch.tensor([lm.encode("a b c c")])
+    best, smoothed = lm.hmm().viterbi(tokens), lm.hmm().posterior(tokens)
+    assert log_prob == pytest.approx(float(best.log_prob))
+    assert [row["word"] for row in rows] == ["a", "b", "c", "c"]
+    assert [row["state"] for row in rows] == best.states[0].tolist()
+    emission = lm.hmm().tables()[2]
+    for t, row in enumerate(rows):
+        here = smoothed.states[0, t] == row["state"]
+        assert row["posterior"] == pytest.approx(float(smoothed.marginals[0, t][here].sum()))
+        likeliest = emission[row["state"]].topk(2).indices.tolist()
+        assert row["words"] == [lm.tokenizer.token(i) for i in likeliest]
+
+
+@pytest.mark.parametrize("ask", [tag_table, posterior_table])
+def test_texts_without_states(ask, lm, monkeypatch):
+    with pytest.raises(ValueError, match="the text holds no token"):
+        ask(lm, "")
+    with pytest.raises(ValueError, match="words must be at least 1, not 0"):
+        ask(lm, "a", words=0)
+    emission = lm.hmm().emission.index_fill(0, torch.tensor(lm.encode("b")), -torch.inf)
+    hmm = HMM(lm.hmm().start, lm.hmm().transitions, emission, lm.hmm().support, lm.hmm().end)
+    monkeypatch.setattr(lm, "_hmm", hmm)
+    with pytest.raises(ValueError, match="the text has probability zero in this model"):
+        ask(lm, "a b")
+
+
+def test_states_of_a_corpus(lm, corpus):
+    shares = shares_of(lm.hmm(), corpus.split("test"), corpus.documents("test"))
+    found = states_of_corpus(lm, corpus, "test", top=4, words=2, neighbours=2)
+    order = shares.sort(descending=True, stable=True).indices[:4].tolist()
+    assert (found.num_states, found.split) == (6, "test")
+    assert found.states == state_table(lm, order, words=2, neighbours=2, shares=shares)
+    chosen = states_of_corpus(lm, corpus, "test", states=[3, 0])
+    assert [row["state"] for row in chosen.states] == [3, 0]
+    assert chosen.states[0]["share"] == pytest.approx(float(shares[3]))
+    by_number = states_of_corpus(lm, sort="number", top=2)
+    assert by_number.split is None and by_number.states == state_table(lm, [0, 1])
+    assert len(states_of_corpus(lm, sort="number").states) == 6
+
+
+def test_order_of_states():
+    shares = torch.tensor([0.1, 0.4, 0.1, 0.4])
+    assert rank_states(4, 3, "share", shares) == [1, 3, 0]
+    assert rank_states(4, 3, "number", shares) == [0, 1, 2]
+    assert rank_states(4, 9, "number") == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="sorted by their share of a corpus; give one"):
+        rank_states(4, 3)
+
+
+@pytest.mark.parametrize("name", ["top", "words", "neighbours"])
+def test_states_need_numbers(lm, name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
+        states_of_corpus(lm, sort="number", **{name: 0})

@@ -7,10 +7,21 @@ import numpy as np
 import pytest
 import torch
 
+from bighmm.data.corpus import prepare
 from bighmm.hmm import HMM
 from bighmm.infer.reference import log_prob_loop
 from bighmm.lm import evaluation as module
-from bighmm.lm.evaluation import TOLERANCE, deviation_from_one, evaluate, unigram_perplexity
+from bighmm.lm.baselines.neural import LSTMLM, LSTMOptions
+from bighmm.lm.evaluation import (
+    TOLERANCE,
+    deviation_from_one,
+    evaluate,
+    evaluate_corpus,
+    unigram_perplexity,
+)
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.support import Dense
 from bighmm.model.transitions import Table
 from models import KINDS, random_hmm
 
@@ -181,3 +192,41 @@ def test_contexts_are_beginnings_of_sentences(monkeypatch):
     asked.clear()
     deviation_from_one(hmm, np.array(STREAM), contexts=300, seed=1)
     assert asked != first
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("a b c a\nb a c\nc c b\n" * 40)
+    return prepare(path)
+
+
+@pytest.mark.parametrize("family, convention", [("hmm", "reset"), ("lstm", "carry")])
+def test_evaluation_of_a_corpus(family, convention, corpus):
+    tokenizer = corpus.tokenizer
+    lm = (
+        HMMLM("scalar", ScalarOptions(), Dense(4, tokenizer.size), tokenizer, seed=1)
+        if family == "hmm"
+        else LSTMLM(LSTMOptions(width=4), tokenizer, seed=1)
+    )
+    found = evaluate_corpus(lm, corpus)
+    plain = lm.perplexity(corpus, split="test", convention=convention)
+    assert found.convention == convention and found.split == "test"
+    assert found.perplexity == plain.perplexity and found.log_prob == plain.log_prob
+    assert found.largest_deviation_from_one is None
+    train, valid = corpus.split("train"), corpus.split("valid")
+    other = evaluate_corpus(lm, corpus, "valid", convention="reset", check_normalised=True)
+    assert other.convention == "reset" and other.tokens == len(valid)
+    assert other.unigram_perplexity == unigram_perplexity(train, valid, tokenizer.size)
+    assert other.largest_deviation_from_one == deviation_from_one(lm.predictor(), valid, 32)
+    with pytest.raises(ValueError, match="contexts must be at least 1, not 0"):
+        evaluate_corpus(lm, corpus, contexts=0)
+
+
+def test_a_model_that_is_not_normalised(corpus, monkeypatch):
+    lm = HMMLM("scalar", ScalarOptions(), Dense(4, corpus.tokenizer.size), corpus.tokenizer)
+    wrong = dataclasses.replace(lm.hmm(), emissions=lm.hmm().emission + 0.01)
+    monkeypatch.setattr(lm, "_hmm", wrong)
+    with pytest.raises(ValueError, match=r"the model is not normalised: .* only within 0\.01"):
+        evaluate_corpus(lm, corpus, check_normalised=True)
+    assert evaluate_corpus(lm, corpus).perplexity > 0

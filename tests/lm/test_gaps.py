@@ -7,10 +7,13 @@ import pytest
 import tokenizers
 import torch
 
+from bighmm.data.corpus import prepare
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.infer.reference import Enumeration
 from bighmm.lm import gaps
-from bighmm.lm.gaps import GappedText
+from bighmm.lm.baselines.ngram import NgramLM, NgramOptions
+from bighmm.lm.gapped_text import GappedText
+from bighmm.lm.gaps import best_fillings, gap_words, sample_fillings
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params.scalar import ScalarOptions
 from bighmm.model.support import Dense
@@ -187,3 +190,81 @@ def test_nothing_fits():
     with pytest.raises(ValueError, match="probability zero in this HMM, so nothing fits"):
         gaps.draw(hmm, read("a ___"), 1, None, False)
     assert gaps.best(hmm, read("a ___1-2"), 3, False).filled == []
+
+
+class TestAnswers:
+    """The answers about text, against those about token ids."""
+
+    def test_sample_fillings(self, lm):
+        text = "a ___ b ___0-2"
+        found = sample_fillings(lm, text, 30, seed=4)
+        generator = torch.Generator().manual_seed(4)
+        assert [filling.text for filling in found] == lm.fill(text, 30, generator=generator)
+        for filling in found:
+            first, second = filling.words
+            assert filling.text == " ".join(["a", *first, "b", *second]) and len(first) == 1
+        assert sample_fillings(lm, text, 30) != sample_fillings(lm, text, 30)
+        given = sample_fillings(lm, text, 30, generator=torch.Generator().manual_seed(4))
+        assert given == found
+
+    @pytest.mark.parametrize("text", ["a ___ b", "a ___0-1 ___ b"])
+    def test_best_fillings(self, lm, text):
+        found = best_fillings(lm, text, 100)
+        assert found.exact and found.open_lengths == ("-" in text)
+        expected = lm.best_fill(text, 100)
+        assert [(row.text, row.log_prob) for row in found.fillings] == expected
+        assert sum(row.prob for row in found.fillings) == pytest.approx(1, abs=1e-5)
+        for row in found.fillings:
+            assert row.prob == pytest.approx(
+                found.fillings[0].prob * math.exp(row.log_prob - found.fillings[0].log_prob)
+            )
+            assert [len(words) for words in row.words][-1] == 1
+        assert best_fillings(lm, text).fillings == found.fillings[:1]
+
+    def test_gap_words(self, lm):
+        found = gap_words(lm, "a ___2 b ___", 100)
+        assert found.lengths is None
+        assert [(row.gap, row.word) for row in found.gaps] == [(1, 1), (1, 2), (2, 1)]
+        for row, log_probs in zip(found.gaps, lm.fill_probs("a ___2 b ___").words, strict=True):
+            assert {word.word for word in row.words} == {"<unk>", "a", "b"}  # no end mark
+            for word in row.words:
+                place = lm.tokenizer.words.index(word.word)
+                assert word.log_prob == pytest.approx(float(log_probs[place]))
+        (top, *_) = gap_words(lm, "a ___2 b ___", 1).gaps
+        assert top.words == found.gaps[0].words[:1]
+
+    def test_gap_words_of_open_lengths(self, lm):
+        text = "___0-2 a ___1-2"
+        found, lengths = gap_words(lm, text, 4), lm.fill_lengths(text)
+        ranked = sorted(lengths, key=lengths.__getitem__, reverse=True)
+        assert [tuple(row.lengths) for row in found.lengths] == ranked[:4]
+        assert [row.prob for row in found.lengths] == pytest.approx(
+            [lengths[k] for k in ranked[:4]]
+        )
+        first, second = ranked[0]
+        known = gap_words(lm, f"{f'___{first}' if first else ''} a ___{second}", 4)
+        assert [row.words for row in found.gaps] == [row.words for row in known.gaps]
+
+    def test_open_ends_and_end_marks(self, lm):
+        closed, open_end = gap_words(lm, "a ___"), gap_words(lm, "a ___", open_end=True)
+        assert closed.gaps[0].words[0].prob != open_end.gaps[0].words[0].prob
+        ended = gap_words(lm, "a ___", open_end=True, ends=True)
+        assert "<eos>" in [word.word for word in ended.gaps[0].words]
+        several = best_fillings(lm, "a ___", 9, open_end=True, ends=True)
+        assert sum(row.prob for row in several.fillings) == pytest.approx(1, abs=1e-5)
+        assert len(several.fillings) == 4
+
+    def test_mistakes(self, lm):
+        for ask in (sample_fillings, best_fillings, gap_words):
+            with pytest.raises(ValueError, match="n must be at least 1, not 0"):
+                ask(lm, "a ___", 0)
+            with pytest.raises(ValueError, match="the text has no gap"):
+                ask(lm, "a b", 1)
+
+    def test_only_an_hmm_fills_gaps(self, tmp_path):
+        path = tmp_path / "text.txt"
+        path.write_text("a b a\nb a\n" * 20)
+        lm = NgramLM.fit(NgramOptions(order=2), prepare(path))
+        for ask in (sample_fillings, best_fillings, gap_words):
+            with pytest.raises(ValueError, match="Markov model, so it has no fillings"):
+                ask(lm, "a ___", 1)

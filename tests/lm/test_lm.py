@@ -10,7 +10,6 @@ import tokenizers
 import torch
 from huggingface_hub import hub_mixin
 
-from bighmm.base import files
 from bighmm.data.corpus import prepare
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.lm import hmmlm as module
@@ -167,7 +166,7 @@ def test_saving_beside_other_files(tmp_path):
     (tmp_path / "README.md").write_text("about it")
     for seed in (0, 1):
         model(seed=seed).save_pretrained(tmp_path)
-    assert HMMLM.from_pretrained(tmp_path).kind == "neural"
+    assert HMMLM.from_pretrained(tmp_path).parameterisation == "neural"
     assert (tmp_path / "notes.txt").read_text() == "years of work"
     assert (tmp_path / "README.md").read_text() == "about it"
 
@@ -187,7 +186,7 @@ def test_saving_again_where_it_was_interrupted(earlier, tmp_path, monkeypatch):
             model().save_pretrained(tmp_path)
     one_sentence(tmp_path, "does not list the model's files")
     model().save_pretrained(tmp_path)
-    assert HMMLM.from_pretrained(tmp_path).kind == "neural"
+    assert HMMLM.from_pretrained(tmp_path).parameterisation == "neural"
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json", "blocks.json"])
@@ -265,7 +264,7 @@ def test_seed_decides_the_parameters():
     assert torch.equal(one, same) and not torch.equal(one, other)
 
 
-def test_hmm_is_cached_until_forgotten():
+def test_hmm_is_cached_until_it_is_cleared():
     lm = model("scalar")
     before = lm.hmm()
     assert lm.hmm() is before
@@ -282,7 +281,7 @@ def test_hmm_asks_for_no_gradient(options):
     assert not model(options).hmm().log_prob([[1, 2, 3]]).requires_grad
 
 
-def test_moving_forgets():
+def test_moving_clears_the_cache():
     lm = model()
     before = lm.hmm()
     assert lm.to("cpu") is lm and lm.hmm() is not before
@@ -330,7 +329,7 @@ def test_loading_through_the_hub(folder, monkeypatch):
         asked.update(options, name=name)
         return str(folder)
 
-    monkeypatch.setattr(files, "snapshot_download", download)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     read = HMMLM.from_pretrained("someone/a-model", revision="v1")
     ids = torch.tensor([read.encode(TEXT)])
     assert torch.equal(read.hmm().log_prob(ids), model().hmm().log_prob(ids))
@@ -347,7 +346,7 @@ def test_no_such_model(name, tmp_path, monkeypatch):
         raise OSError("Got: ConnectError\nPlease check your connection")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files, "snapshot_download", download)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     monkeypatch.setattr(hub_mixin, "hf_hub_download", lambda **_: pytest.fail("asked twice"))
     said = one_sentence(name, f"there is no folder {name}")
     assert asked == (["nowhere"] if name == "nowhere" else [])
@@ -404,5 +403,5 @@ def test_texts_of_less_than_no_words(length):
         lambda: lm.sample(1, length=length, prefix="the cat"),
         lambda: lm.rule_log_prob(rule, length),
     ):
-        with pytest.raises(ValueError, match=f"at least 0 words, not {length}"):
+        with pytest.raises(ValueError, match=f"at least 0 tokens after its prefix, not {length}"):
             ask()

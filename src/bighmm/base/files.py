@@ -14,12 +14,10 @@ import re
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.utils import HFValidationError, validate_repo_id
-from safetensors.torch import save as to_safetensors
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def replace_folder(
@@ -113,6 +111,9 @@ def hub_folder(name: str, **options: Any) -> Path:
     Raises ValueError with one sentence if there is no such model. The hub is not asked if the name
     can only be a path: the hub does not allow it as a name, or its parent is a local folder.
     """
+    from huggingface_hub import snapshot_download  # a slow import
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
     path = Path(name)
     try:
         validate_repo_id(name)
@@ -131,6 +132,8 @@ def hub_folder(name: str, **options: Any) -> Path:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors to a safetensors file; they need not be contiguous."""
+    from safetensors.torch import save as to_safetensors
+
     path.write_bytes(to_safetensors({name: t.contiguous() for name, t in tensors.items()}))
 
 

@@ -1,7 +1,8 @@
 """Random numbers that are a function of a key, so that no generator state has to be saved.
 
 They are the same on every device. The function is the splitmix64 generator: its finaliser
-`scrambled`, in 64-bit arithmetic that wraps around.
+`scrambled`, in 64-bit arithmetic that wraps around. Samples use generators of torch instead
+(`generator_for`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bighmm.base.settings import check_seed
+
 # The constants of splitmix64, as signed numbers.
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 FIRST = 0xBF58476D1CE4E5B9 - 2**64
 SECOND = 0x94D049BB133111EB - 2**64
+
+
+def generator_for(device: torch.device, seed: int | None) -> torch.Generator:
+    """A torch generator with the given seed, or with a random seed for None."""
+    generator = torch.Generator(device)
+    if seed is None:
+        generator.seed()
+        return generator
+    check_seed(seed)
+    return generator.manual_seed(seed)
 
 
 def scrambled(x: Tensor) -> Tensor:

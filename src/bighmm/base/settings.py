@@ -1,4 +1,4 @@
-"""Dataclasses of settings from untyped values, with names and types checked."""
+"""Dataclasses of settings from untyped values, with names and types checked; checks of numbers."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def check_seed(seed: int) -> None:
     """Raises ValueError for a number that torch or NumPy does not accept as a seed."""
     if not 0 <= seed < 2**63:
         raise ValueError(f"a seed is a number from 0 to {2**63 - 1}, not {seed}")
+
+
+def check_at_least_one(number: int, name: str) -> None:
+    """Raises ValueError for a number below 1."""
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -1,33 +1,106 @@
-"""What several commands share: parsing, checks, and the two kinds of output."""
+"""What several commands share: parsing, the flags that open a model, and the two kinds of output.
+
+Modules of commands import torch and all that needs it inside the functions that run them, so that
+`--help` is fast.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
-from rich.console import Console
 
-from bighmm.lm.opening import RECIPE
-from bighmm.train.run import saved_recipe
+from bighmm.base.settings import check_at_least_one as at_least_one
+from bighmm.lm.options import DEFAULT_LENGTH
+from bighmm.lm.protocol import MatmulDtype
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bighmm.lm.hmmlm import HMMLM
+    from bighmm.lm.protocol import LM
+
+__all__ = [
+    "DEFAULT_LENGTH",
+    "DEVICES",
+    "ON_ANY_DEVICE",
+    "AsJson",
+    "Device",
+    "DeviceFlags",
+    "Length",
+    "ModelPath",
+    "at_least_one",
+    "err",
+    "out",
+    "parse",
+    "print_json",
+    "printable",
+    "some_text",
+    "with_new_names",
+]
 
 T = TypeVar("T")
 
-ModelPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+DEVICES = ("cpu", "cuda", "auto")
+ModelPath = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="MODEL", help="A model's folder, or that of its run."),
+]
 AsJson = Annotated[bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")]
+Device = Annotated[
+    str,
+    tyro.conf.arg(
+        metavar="{" + ",".join(DEVICES) + "}", help="Where to compute; auto: a GPU if there is one."
+    ),
+]
+Length = Annotated[
+    int, tyro.conf.arg(help="Tokens after the prefix at most, the end mark not counted.")
+]
 
-
-RENAMED = {  # flags of the first version, and what they are called now
+RENAMED = {  # flags of earlier versions, and what they are called now
     "--alive": "--states-per-token",
     "--operands": "--matmul-dtype",
     "--parameters": "--parameterisation",
+    "--remaining": "--length",
 }
 
 
+@dataclass(frozen=True)
+class DeviceFlags:
+    """Where the model runs."""
+
+    device: Device = "auto"
+    matmul_dtype: Annotated[
+        MatmulDtype,
+        tyro.conf.arg(
+            help="Type of the vectors whose products are logits; auto: bfloat16 on a GPU, else "
+            "float32."
+        ),
+    ] = "auto"
+
+    def open(self, path: Path) -> LM:
+        """The model of a folder or run, of whatever family."""
+        from bighmm.lm import opening
+
+        return opening.open_model(path, self.device, self.matmul_dtype)
+
+    def open_hmm(self, path: Path, what: str) -> HMMLM:
+        """The model of a folder or run, for a question about `what` that only an HMM answers."""
+        from bighmm.lm import opening
+
+        return opening.open_hmm(path, what, self.device, self.matmul_dtype)
+
+
+ON_ANY_DEVICE = DeviceFlags()
+
+
 def with_new_names(argv: list[str]) -> list[str]:
-    """Arguments in which flags of the first version have the names of today."""
+    """The arguments, with flags of earlier versions under their present names."""
     found = []
     for word in argv:
         name, equals, value = word.partition("=")
@@ -46,32 +119,34 @@ def parse(arguments: type[T], argv: list[str], command: str) -> T:
     return tyro.cli(arguments, args=argv, prog=f"bighmm {command}", config=config)
 
 
-def trained_on(run: Path) -> str:
-    """The corpus that a run was trained on; ValueError if that is not known."""
-    if not (run / RECIPE).exists():
-        raise ValueError(f"{run} does not say what it was trained on; give --data")
-    return saved_recipe(run)[0].corpus.data
-
-
 def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on one line of standard output."""
     print(json.dumps(value, ensure_ascii=False))
 
 
 def out() -> Console:
     """Standard output, for people."""
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 def err() -> Console:
+    """Standard error, for people."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 def some_text(text: str, what: str) -> str:
+    """The text; ValueError if it is blank."""
     if not text.strip():
         raise ValueError(f"{what} is empty; give at least one word")
     return text
 
 
-def at_least_one(number: int, name: str) -> None:
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}")
+def printable(words: list[str]) -> str:
+    """Words for a table of people: on one line, with control characters and markup escaped."""
+    from rich.markup import escape
+
+    return escape("  ".join(repr(word)[1:-1] for word in words))

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import tyro
-from rich.markup import escape
-from rich.table import Table
 
-from bighmm.cli.common import AsJson, out, parse, print_json
-from bighmm.cli.progress import clustering_progress
-from bighmm.data import brown
-from bighmm.data.clusters import brown_clusters
-from bighmm.data.corpus import SPLITS, describe
+from bighmm.cli.common import AsJson, out, parse, print_json, printable
 from bighmm.train.recipe import CorpusSettings
-from bighmm.train.setup import open_data
 
 
 @dataclass(frozen=True)
@@ -30,6 +22,12 @@ class DataArguments:
 
 def data_command(argv: list[str]) -> None:
     arguments = parse(DataArguments, argv, "data")
+    from rich.markup import escape
+    from rich.table import Table
+
+    from bighmm.data.corpus import SPLITS, describe
+    from bighmm.train.setup import open_data
+
     known = describe(open_data(arguments.corpus))
     if arguments.as_json:
         print_json(known)
@@ -68,26 +66,26 @@ def cluster_command(argv: list[str]) -> None:
         raise ValueError(f"there is no folder {arguments.out.parent} to write {arguments.out} to")
     if arguments.out is not None and arguments.out.is_dir():
         raise ValueError(f"{arguments.out} is a folder; --out must name a file")
+    from rich.table import Table
+
+    from bighmm.cli.progress import clustering_progress
+    from bighmm.data import brown
+    from bighmm.train.setup import brown_clusters, open_data
+
     corpus = open_data(arguments.corpus)
     with clustering_progress() as progress:
         clusters = brown_clusters(corpus, arguments.classes, progress)
-    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
-    counts = np.bincount(corpus.split("train"), minlength=len(words))
+    words, counts = corpus.words_and_counts()
     if arguments.out is not None:
         brown.write_paths(arguments.out, clusters, words, counts)
-    members = [np.flatnonzero(clusters.classes == c) for c in range(len(clusters.paths))]
-    members = [ids[np.argsort(-counts[ids], kind="stable")] for ids in members]
+    rows = brown.class_table(clusters, words, counts)
     if arguments.as_json:
-        rows = [
-            {"path": path, "size": len(ids), "words": [words[i] for i in ids[:10]]}
-            for path, ids in zip(clusters.paths, members, strict=True)
-        ]
-        print_json({"information_nats": clusters.information, "classes": rows})
+        classes = [asdict(row) for row in rows]
+        print_json({"information_nats": clusters.information, "classes": classes})
         return
     console = out()
     table = Table("path", "words", "most frequent")
-    for path, ids in zip(clusters.paths, members, strict=True):
-        shown = "  ".join(repr(words[i])[1:-1] for i in ids[:10])
-        table.add_row(path, str(len(ids)), escape(shown))
+    for row in rows:
+        table.add_row(row.path, str(row.size), printable(row.words))
     console.print(table)
     console.print(f"average mutual information: {clusters.information:.4f} nats")

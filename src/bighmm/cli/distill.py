@@ -5,22 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from rich.markup import escape
-from rich.table import Table
 
-from bighmm.cli.common import AsJson, out, parse, print_json
-from bighmm.cli.progress import clustering_progress, stages_progress
-from bighmm.data.corpus import Corpus
-from bighmm.data.labels import Labels
-from bighmm.distill.making import LabelSettings, make_labels
-from bighmm.distill.teachers import Reading, open_teacher
-from bighmm.lm.opening import find_device, open_hmm
-from bighmm.model.support import Support
-from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe
-from bighmm.train.setup import make_support, open_data
+from bighmm.cli.common import AsJson, Device, out, parse, print_json
+from bighmm.train.recipe import CorpusSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from bighmm.data.labels import Labels
 
 TEACHER = "random, a network's folder, a Hugging Face model's folder or name, or a .gguf file."
 
@@ -41,6 +34,12 @@ class StudentArguments:
         Path | None,
         tyro.conf.arg(help="A model or run to take states and blocks from instead."),
     ] = None
+
+    def settings(self) -> ModelSettings:
+        """The states and blocks of a model that is not trained yet."""
+        return ModelSettings(
+            states=self.states, support=self.support, blocks=self.blocks, paths=self.paths
+        )
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,7 @@ class DistillArguments:
     ] = "last"
     iterations: Annotated[int, tyro.conf.arg(help="Passes of k-means, at most.")] = 40
     seed: int = 1
-    device: Annotated[str, tyro.conf.arg(help="cpu, cuda, or auto: a GPU if there is one.")] = (
-        "auto"
-    )
+    device: Device = "auto"
     out: Annotated[
         Path | None, tyro.conf.arg(help="The labels' folder; without it, one in the cache.")
     ] = None
@@ -90,7 +87,11 @@ class DistillArguments:
 
 def distill_command(argv: list[str]) -> None:
     arguments = parse(DistillArguments, argv, "distill")
-    device = find_device(arguments.device)
+    from bighmm.cli.progress import clustering_progress, stages_progress
+    from bighmm.distill.corpus_labels import LabelWatch, label_corpus
+    from bighmm.distill.making import LabelSettings
+    from bighmm.distill.teachers import Reading
+
     settings = LabelSettings(
         pca=arguments.pca,
         cluster_tokens=arguments.cluster_tokens,
@@ -100,28 +101,19 @@ def distill_command(argv: list[str]) -> None:
         iterations=arguments.iterations,
         seed=arguments.seed,
     )
-    _settings(arguments.student)
-    corpus = open_data(arguments.corpus)
-    teacher = open_teacher(
-        arguments.teacher,
-        corpus.tokenizer,
-        layer=arguments.layer,
-        fresh=arguments.random,
-        seed=arguments.seed,
-        device=device,
-    )
-    support = _support(arguments.student, corpus)
+    student = arguments.student
     try:
-        with stages_progress() as progress:
-            labels = make_labels(
-                corpus,
-                teacher,
-                support,
-                settings,
-                out=arguments.out,
-                device=device,
-                progress=progress,
-            )
+        labels = label_corpus(
+            arguments.teacher,
+            arguments.corpus,
+            student.settings() if student.model is None else student.model,
+            settings,
+            layer=arguments.layer,
+            fresh=arguments.random,
+            device=arguments.device,
+            out=arguments.out,
+            watch=LabelWatch(clustering_progress, stages_progress),
+        )
     except KeyboardInterrupt:
         print("bighmm: stopped; the same command goes on from here", file=sys.stderr)
         sys.exit(130)
@@ -131,30 +123,6 @@ def distill_command(argv: list[str]) -> None:
         _show(labels)
 
 
-def _support(student: StudentArguments, corpus: Corpus) -> Support:
-    if student.model is not None:
-        lm = open_hmm(student.model, "states to label")
-        if lm.tokenizer.fingerprint() != corpus.tokenizer.fingerprint():
-            raise ValueError(
-                f"the model {student.model} has another vocabulary than the corpus; give the "
-                "corpus that it was trained on, with the same --tokenizer, --min-count and so on"
-            )
-        return lm.params.support
-    with clustering_progress() as progress:
-        return make_support(_settings(student), corpus, seed=0, progress=progress)
-
-
-def _settings(student: StudentArguments) -> ModelSettings:
-    """ValueError for numbers that do not go together."""
-    model = ModelSettings(
-        states=student.states,
-        support=student.support,
-        blocks=student.blocks,
-        paths=student.paths,
-    )
-    return Recipe(model=model).model
-
-
 def _result(labels: Labels) -> dict[str, Any]:
     manifest = labels.manifest
     names = ("teacher", "states", "tokens", "settings", "device", "result")
@@ -162,6 +130,9 @@ def _result(labels: Labels) -> dict[str, Any]:
 
 
 def _show(labels: Labels) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
     manifest, result = labels.manifest, labels.manifest["result"]
     console = out()
     table = Table(show_header=False)

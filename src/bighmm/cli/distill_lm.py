@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import tyro
-from rich.table import Table
 
-from bighmm.base.files import write_json
 from bighmm.cli.common import AsJson, out, print_json
-from bighmm.cli.progress import stages_progress
-from bighmm.cli.train import flag_value, parse_recipe, train_in_terminal
-from bighmm.distill.from_language_model import Distillation, Labelling
-from bighmm.distill.sampling import SampleSettings
-from bighmm.lm.opening import RECIPE, find_device
-from bighmm.model.params import find
-from bighmm.train.recipe import (
-    CorpusSettings,
-    InitialSettings,
-    ModelSettings,
-    Recipe,
-    TrainingSettings,
-    find_recipe,
+from bighmm.cli.train import (
+    all_arguments,
+    flag_value,
+    parse_recipe,
+    stop_signals,
+    stopped_with,
+    terminal_watch,
 )
+from bighmm.distill.settings import (
+    Labelling,
+    SampleSettings,
+    distillation_recipe,
+    read_prompts,
+)
+from bighmm.train.recipe import Recipe, find_recipe
+
+if TYPE_CHECKING:
+    from bighmm.distill.from_language_model import DistillationWatch
+    from bighmm.train.loop import Observer
 
 Texts = tyro.conf.UseAppendAction[tuple[str, ...]]
 
@@ -53,9 +56,13 @@ class SampleArguments:
         int | None,
         tyro.conf.arg(help="How many to sample. Left out: 10,000,000 on a GPU, else 50,000."),
     ] = None
-    length: Annotated[int, tyro.conf.arg(help="Tokens of a text at most, with its end mark.")] = (
-        SampleSettings.length
-    )
+    length: Annotated[
+        int,
+        tyro.conf.arg(
+            help="Tokens of a text at most, the end mark not counted; 63: with the end mark a "
+            "window of 64."
+        ),
+    ] = SampleSettings.length
     prompt: Annotated[
         Texts, tyro.conf.arg(metavar="TEXT", help="What texts come after; several in turn.")
     ] = ()
@@ -89,120 +96,113 @@ class LabelArguments:
     ] = Labelling.layer
 
 
+ABOUT = """Sample texts from a language model and train an HMM on them, with the same tokens.
+
+The defaults of model and training shown here are those on a CPU; a GPU gets a larger model.
+"""
+OWN = [
+    ("run", RunArguments),
+    ("sample", SampleArguments, field(default_factory=SampleArguments)),
+    ("label", LabelArguments, field(default_factory=LabelArguments)),
+]
+MADE = ("corpus", "initial")  # sections of the recipe that the distillation fills in
+
+
 def distill_lm_command(argv: list[str]) -> None:
-    recipe, found = _arguments(argv)
-    run, seconds = found.run.out, {}
-    samples = _sample_settings(found.sample, recipe, find_device(recipe.training.device))
-    labelling = Labelling(
-        found.label.labelled_epochs, found.label.cluster_tokens, found.label.layer
-    )
-    distillation = Distillation(run, found.run.model, samples, recipe, labelling)
-    try:
-        for name, stage in (("sampling", distillation.sample), ("labels", distillation.label)):
-            began = time.monotonic()
-            with stages_progress() as progress:
-                stage(progress)
-            seconds[name] = round(time.monotonic() - began, 2)
-    except KeyboardInterrupt:
-        print("bighmm: stopped; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
-    began = time.monotonic()
-    resuming = (run / RECIPE).exists()
-    asked = distillation.recipe_for_training()
-    trained = train_in_terminal(run, asked, resuming, "the same command")
-    seconds["training"] = round(time.monotonic() - began, 2)
-    result = {
-        "language_model": {"name": found.run.model, **distillation.perplexities()},
-        **trained,
-        "stage_seconds": seconds,
-    }
-    write_json(run / "result.json", result)
+    recipe, found = _parse(argv)
+    from bighmm.distill.from_language_model import distill_language_model
+
+    with (
+        _interrupted(),
+        stopped_with("the same command"),
+        _watch(found.run.out) as (watch, should_stop),
+    ):
+        result = distill_language_model(
+            found.run.out,
+            found.run.model,
+            recipe,
+            _samples(found.sample, recipe),
+            Labelling(found.label.labelled_epochs, found.label.cluster_tokens, found.label.layer),
+            watch=watch,
+            should_stop=should_stop,
+        )
     if found.run.as_json:
         print_json(result)
     else:
         _show(result)
 
 
-def _arguments(argv: list[str]) -> tuple[Recipe, Any]:
-    own = [
-        ("run", RunArguments),
-        ("sample", SampleArguments, field(default_factory=SampleArguments)),
-        ("label", LabelArguments, field(default_factory=LabelArguments)),
-    ]
-    about = "Sample texts from a language model and train an HMM on them, with the same tokens."
-    start = _starting_point(argv)
-    recipe, found = parse_recipe(argv, "distill-lm", about, own, start, ("corpus", "initial"))
-    if recipe.model.family != "hmm":
-        raise ValueError(f"distill-lm trains an HMM, not a model of {recipe.model.family}")
-    if recipe.training.batches == "documents":
-        training = dataclasses.replace(recipe.training, window=found.sample.length)
-        recipe = dataclasses.replace(recipe, training=training)
-    return recipe, found
+def distill_lm_arguments() -> list[type]:
+    """Dataclasses of all flags that the command may have, which depend on the model."""
+    return all_arguments(ABOUT, OWN, distillation_recipe("cpu"), MADE)
+
+
+def _parse(argv: list[str]) -> tuple[Recipe, Any]:
+    return parse_recipe(argv, "distill-lm", ABOUT, OWN, _starting_point(argv), MADE)
 
 
 def _starting_point(argv: list[str]) -> Recipe:
-    """The recipe of the flag --recipe, or one that suits sampled texts and the device."""
+    """The recipe that flags change: that of --recipe, or the one for the device."""
     if file := flag_value(argv, "--recipe"):
-        recipe = find_recipe(file)
-        if recipe.corpus != CorpusSettings() or recipe.initial != InitialSettings():
-            raise ValueError(
-                f"the recipe {file} has a [corpus] or [initial], and distill-lm makes both; leave "
-                "them out"
-            )
-        return recipe
-    asked = flag_value(argv, "--device") or "auto"
-    on_gpu = asked.startswith("cuda") or (asked == "auto" and torch.cuda.is_available())
-    return Recipe(
-        model=ModelSettings(
-            states=4096 if on_gpu else 512, support="dense", parameterisation="one-relu"
-        ),
-        options=find("one-relu").options(init_scale=0.5),
-        training=TrainingSettings(
-            epochs=10.0 if on_gpu else 4.0,  # little text is soon known by heart
-            # Texts that were cut off have no end mark and must not run on into the next.
-            batches="documents",
-            batch=256 if on_gpu else 32,
-            state_dropout=0.0,
-            beta2=0.95,
-            weight_decay=0.1,
-            warmup=0.05,
-            final_lr=0.1,
-            checks_per_epoch=1.0,
-            checkpoint_at_checks=False,
-        ),
-    )
+        return find_recipe(file)
+    if {"-h", "--help"} & set(argv):  # which shows the defaults for a CPU, without loading torch
+        return distillation_recipe("cpu")
+    from bighmm.lm.opening import find_device
+
+    device = find_device(flag_value(argv, "--device") or "auto")
+    return distillation_recipe("cuda" if device.type == "cuda" else "cpu")
 
 
-def _sample_settings(
-    arguments: SampleArguments, recipe: Recipe, device: torch.device
-) -> SampleSettings:
-    on_gpu = device.type == "cuda"
-    return SampleSettings(
-        tokens=_or(arguments.tokens, 10_000_000 if on_gpu else 50_000),
+def _samples(arguments: SampleArguments, recipe: Recipe) -> SampleSettings:
+    from bighmm.lm.opening import find_device
+
+    return SampleSettings.on_device(
+        find_device(recipe.training.device).type,
+        arguments.tokens,
+        arguments.at_once,
         length=arguments.length,
-        prompts=_prompts(arguments),
+        prompts=arguments.prompt
+        + (() if arguments.prompts is None else read_prompts(arguments.prompts)),
         chat=arguments.chat,
         temperature=arguments.temperature,
         top_p=arguments.top_p,
-        at_once=_or(arguments.at_once, 1024 if on_gpu else 64),
         seed=recipe.training.seed,
     )
 
 
-def _prompts(arguments: SampleArguments) -> tuple[str, ...]:
-    if arguments.prompts is None:
-        return arguments.prompt
+@contextmanager
+def _watch(run: Path) -> Iterator[tuple[DistillationWatch, Callable[[], bool]]]:
+    """Callbacks that display the stages in a terminal, and whether training should stop.
+
+    In training, the first Ctrl-C saves and stops; before it, nothing is lost by an interruption.
+    """
+    from bighmm.cli.progress import stages_progress
+    from bighmm.distill.from_language_model import DistillationWatch
+
+    shown, asked = terminal_watch(run), []
+
+    @contextmanager
+    def training() -> Iterator[Observer]:
+        with stop_signals() as should_stop, shown.training() as observer:
+            asked.append(should_stop)
+            yield observer
+
+    watch = DistillationWatch(stages_progress, dataclasses.replace(shown, training=training))
+    yield watch, lambda: any(should_stop() for should_stop in asked)
+
+
+@contextmanager
+def _interrupted() -> Iterator[None]:
     try:
-        lines = arguments.prompts.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise ValueError(f"{arguments.prompts} is not UTF-8 text") from None
-    found = [line for line in lines if line.strip()]
-    if not found:
-        raise ValueError(f"{arguments.prompts} holds no prompts; it needs one on a line")
-    return (*arguments.prompt, *found)
+        yield
+    except KeyboardInterrupt:
+        print("bighmm: stopped; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)
 
 
 def _show(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
     console = out()
     table = Table("held-out texts", "HMM", "language model", "unigram", "tokens")
     for split in ("valid", "test"):
@@ -225,7 +225,3 @@ def _show(result: dict[str, Any]) -> None:
         f"\nTry next:\n  bighmm sample {run} --n 5\n  bighmm guide {run} {name} --must WORD",
         markup=False,
     )
-
-
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
 
 import tyro
 
-from bighmm.cli.common import (
-    AsJson,
-    ModelPath,
-    at_least_one,
-    out,
-    parse,
-    print_json,
-    trained_on,
-)
-from bighmm.data.corpus import prepare
-from bighmm.lm.evaluation import TOLERANCE, Convention, deviation_from_one, unigram_perplexity
-from bighmm.lm.opening import find_device, find_model, open_model
+from bighmm.cli.common import ON_ANY_DEVICE, AsJson, DeviceFlags, ModelPath, out, parse, print_json
 
 
 @dataclass(frozen=True)
@@ -46,53 +34,38 @@ class EvalArguments:
         ),
     ] = False
     contexts: Annotated[int, tyro.conf.arg(help="How many contexts to check.")] = 32
-    device: Annotated[str, tyro.conf.arg(help="cpu, cuda, or auto: a GPU if there is one.")] = "cpu"
-    matmul_dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        tyro.conf.arg(help="Type of the vectors whose products are logits, as in training."),
-    ] = "auto"
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
 def eval_command(argv: list[str]) -> None:
     arguments = parse(EvalArguments, argv, "eval")
-    at_least_one(arguments.contexts, "contexts")
-    device = find_device(arguments.device)
-    folder = find_model(arguments.model)
-    lm = open_model(folder).to(device, arguments.matmul_dtype)
-    corpus = prepare(arguments.data or trained_on(arguments.model), tokenizer=folder)
     if arguments.carry and arguments.reset:
         raise ValueError("--carry and --reset exclude each other; give at most one")
-    convention: Convention = lm.convention
-    if arguments.carry or arguments.reset:
-        convention = "carry" if arguments.carry else "reset"
-    found = lm.perplexity(corpus, split=arguments.split, convention=convention)
-    tokens = corpus.split(arguments.split)
-    result: dict[str, Any] = dataclasses.asdict(found)
-    result["unigram_perplexity"] = unigram_perplexity(
-        corpus.split("train"), tokens, corpus.tokenizer.size
+    from bighmm.lm.evaluation import evaluate_corpus
+    from bighmm.lm.opening import corpus_for
+
+    found = evaluate_corpus(
+        arguments.on.open(arguments.model),
+        corpus_for(arguments.model, arguments.data),
+        arguments.split,
+        convention="carry" if arguments.carry else "reset" if arguments.reset else None,
+        check_normalised=arguments.check_normalised,
+        contexts=arguments.contexts,
     )
-    if arguments.check_normalised:
-        deviation = deviation_from_one(lm.predictor(), tokens, arguments.contexts)
-        result["largest_deviation_from_one"] = deviation
-        if not deviation <= TOLERANCE:
-            raise ValueError(
-                f"the model {arguments.model} is not normalised: the probabilities of the next "
-                f"word sum to one only within {deviation:.2g}, which must be at most {TOLERANCE}"
-            )
     if arguments.as_json:
-        print_json(result)
+        print_json({name: value for name, value in asdict(found).items() if value is not None})
         return
     console = out()
     console.print(
-        f"{arguments.split} perplexity [bold]{found.perplexity:.2f}[/] over {found.tokens:,} "
+        f"{found.split} perplexity [bold]{found.perplexity:.2f}[/] over {found.tokens:,} "
         f"tokens (log-probability {found.log_prob:,.1f} nats)"
     )
-    after = "the model starts anew" if convention == "reset" else "the state is carried on"
+    after = "the model starts anew" if found.convention == "reset" else "the state is carried on"
     console.print(f"after an end mark: {after}; vocabulary {found.vocabulary[:12]}")
-    console.print(f"a unigram model has {result['unigram_perplexity']:.2f}")
-    if arguments.check_normalised:
+    console.print(f"a unigram model has {found.unigram_perplexity:.2f}")
+    if found.largest_deviation_from_one is not None:
         console.print(
-            f"next-word probabilities sum to one within {deviation:.1e} "
+            f"next-word probabilities sum to one within {found.largest_deviation_from_one:.1e} "
             f"in {arguments.contexts} contexts"
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import tyro
 
-from bighmm.cli.common import AsJson, ModelPath, parse, print_json
+from bighmm.cli.common import ON_ANY_DEVICE, AsJson, DeviceFlags, ModelPath, parse, print_json
 from bighmm.cli.rules import NO_RULE, RuleFlags
-from bighmm.lm.opening import find_device, open_hmm
+from bighmm.guide.settings import GuideSettings
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,12 @@ class GuideArguments:
     suffix: Annotated[str, tyro.conf.arg(help="What every text ends with.")] = ""
     n: Annotated[int, tyro.conf.arg(help="How many texts.")] = 3
     length: Annotated[
-        int, tyro.conf.arg(help="Tokens after the prefix at most, the end mark included.")
-    ] = 32
+        int,
+        tyro.conf.arg(
+            help="Tokens after the prefix at most, the end mark not counted; 31: with the end mark "
+            "a window of 32."
+        ),
+    ] = GuideSettings.length
     beams: Annotated[
         int, tyro.conf.arg(help="Search for likely texts with so many beams; 0 samples instead.")
     ] = 0
@@ -48,24 +51,12 @@ class GuideArguments:
         float, tyro.conf.arg(help="Sample among the likeliest tokens of this probability in all.")
     ] = 1.0
     seed: Annotated[int, tyro.conf.arg(help="The same seed, the same texts.")] = 1
-    device: Annotated[str, tyro.conf.arg(help="cpu, cuda, or auto: a GPU if there is one.")] = (
-        "auto"
-    )
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
 def guide_command(argv: list[str]) -> None:
     arguments = parse(GuideArguments, argv, "guide")
-    if not arguments.rule.given:
-        raise ValueError("there is no rule to guide by; give --must, --not, --regex or another")
-    try:
-        from bighmm.guide.texts import GuideSettings, write
-    except ImportError as error:
-        raise ValueError(
-            f'guiding a language model needs the package {error.name}: install "bighmm[teachers]"'
-        ) from None
-    from bighmm.interop.language_model import LanguageModel
-
     settings = GuideSettings(
         length=arguments.length,
         n=arguments.n,
@@ -74,11 +65,16 @@ def guide_command(argv: list[str]) -> None:
         top_p=arguments.top_p,
         seed=arguments.seed,
     )
-    device = find_device(arguments.device)
-    lm = open_hmm(arguments.model, "probabilities of rules").to(device)
-    rule = arguments.rule.of(lm)
+    if not arguments.rule.given:
+        raise ValueError("there is no rule to guide by; give --must, --not, --regex or another")
+    from bighmm.guide.texts import write
+    from bighmm.interop.language_model import LanguageModel
+
+    lm = arguments.on.open_hmm(arguments.model, "probabilities of rules")
+    rule = arguments.rule.rule_for(lm)
+    assert rule is not None
     (texts,) = write(
-        LanguageModel(arguments.language_model, device),
+        LanguageModel(arguments.language_model, lm.device),
         lm,
         [rule],
         settings,
@@ -91,4 +87,4 @@ def guide_command(argv: list[str]) -> None:
         print_json({"rule": str(rule), "texts": [asdict(text) for text in texts]})
         return
     for text in texts:
-        print(f"{math.exp(-text.log_prob / text.tokens):.1f}\t{text.text}")
+        print(f"{text.perplexity:.1f}\t{text.text}")

@@ -1,10 +1,13 @@
-"""`bighmm COMMAND …`: finds the command, and turns a user's mistake into one sentence."""
+"""`bighmm COMMAND …`: runs a command, and prints a user's mistake as one sentence."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from collections.abc import Callable
+
+import bighmm
 
 COMMANDS = {
     "train": ("bighmm.cli.train", "train a model from a corpus, or go on with a run"),
@@ -13,7 +16,7 @@ COMMANDS = {
     "next": ("bighmm.cli.questions", "the most likely next words after a text"),
     "sample": ("bighmm.cli.questions", "text drawn from a model"),
     "fill": ("bighmm.cli.fill", "what stands in the gaps of a text"),
-    "tag": ("bighmm.cli.questions", "the most likely states of a text, and what they stand for"),
+    "tag": ("bighmm.cli.states", "the most likely states of a text, and what they stand for"),
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
     "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),
     "guide": ("bighmm.cli.guide", "a language model's text under a rule"),
@@ -26,35 +29,29 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Run the command of `argv`, or of the command line; a mistake exits with status 2."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_usage())
         sys.exit(0 if argv else 2)
     if argv[0] == "--version":
-        from importlib.metadata import version
-
-        print(version("bighmm"))
+        print(bighmm.__version__)
         return
-    if argv[0] not in COMMANDS:
-        _fail(f"there is no command {argv[0]!r}; choose from {', '.join(COMMANDS)}")
-    module, _ = COMMANDS[argv[0]]
-    call(module, f"{argv[0].replace('-', '_')}_command", argv[1:])
+    call(lambda: _run(argv[0], argv[1:]))
 
 
-def call(module: str, function: str, argv: list[str]) -> None:
-    """Run a command's function; a mistake of the user ends the program with one sentence."""
-    # Threads that wait for each other by spinning are several times slower as soon as anything
-    # else runs on the machine, and no faster when nothing does. It counts when torch is loaded.
+def call(command: Callable[[], None]) -> None:
+    """Run a command; a mistake of the user ends the program with one sentence and status 2."""
+    # Threads that wait by spinning are several times slower as soon as anything else runs on the
+    # machine, and no faster when nothing does. It has to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        from bighmm.cli.common import with_new_names
-
-        getattr(importlib.import_module(module), function)(with_new_names(argv))
+        command()
         sys.stdout.flush()  # here and not on the way out, so that its failure is seen below
     except ValueError as error:
         _fail(str(error))
     except BrokenPipeError:
-        # The reader of our output has gone; there is no one to tell.
+        # The reader of our output is gone, so nothing can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -71,12 +68,30 @@ def call(module: str, function: str, argv: list[str]) -> None:
         sys.exit(130)
 
 
+def _run(command: str, rest: list[str]) -> None:
+    if command.partition("=")[0] == "--completion":
+        from bighmm.cli.completion import completion_script
+
+        shell = command.partition("=")[2] or " ".join(rest)
+        print(completion_script(shell, COMMANDS), end="")
+        return
+    if command not in COMMANDS:
+        raise ValueError(f"there is no command {command!r}; choose from {', '.join(COMMANDS)}")
+    from bighmm.cli.common import with_new_names
+
+    module = importlib.import_module(COMMANDS[command][0])
+    getattr(module, f"{command.replace('-', '_')}_command")(with_new_names(rest))
+
+
 def _usage() -> str:
     lines = ["usage: bighmm COMMAND [options]", "", "commands:"]
     lines += [f"  {name:10} {what}" for name, (_, what) in COMMANDS.items()]
-    return "\n".join([*lines, "", "bighmm COMMAND --help tells the options of one."])
+    lines += ["", "bighmm COMMAND --help tells the options of one, bighmm --version the version."]
+    lines += ['Tab completion: eval "$(bighmm --completion bash)" in ~/.bashrc; also zsh and fish.']
+    return "\n".join(lines)
 
 
 def _fail(sentence: str) -> None:
+    """Print what is wrong and exit with status 2."""
     print(f"bighmm: {' '.join(sentence.split())}", file=sys.stderr)
     sys.exit(2)

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line on a terminal, plain lines elsewhere."""
+"""Progress of a run for people: live bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from rich.progress import (
     BarColumn,
@@ -21,8 +22,10 @@ from rich.progress import (
 from rich.text import Text
 
 from bighmm.cli.common import err
-from bighmm.lm.evaluation import Evaluation
-from bighmm.train.loop import StepReport
+
+if TYPE_CHECKING:
+    from bighmm.lm.evaluation import Evaluation
+    from bighmm.train.loop import StepReport
 
 SECONDS_BETWEEN_LINES = 15.0
 SMOOTHING = 0.98  # of the running loss
@@ -52,7 +55,7 @@ def stages_progress() -> Iterator[Callable[[str, int, int], None]]:
     left = TimeRemainingColumn()
     with Progress(*columns, left, console=console, disable=not live) as progress:
         tasks: dict[str, TaskID] = {}
-        began: dict[str, tuple[float, int]] = {}  # when each was first heard of, and how far it was
+        began: dict[str, tuple[float, int]] = {}  # time and progress at each stage's first report
 
         def report(stage: str, done: int, total: int) -> None:
             nonlocal last_line
@@ -104,6 +107,7 @@ class TrainingDisplay:
         self.progress.stop()
 
     def stepped(self, report: StepReport) -> None:
+        """Show the figures of a training step."""
         blend = SMOOTHING if math.isfinite(self.loss) else 0.0
         self.loss = blend * self.loss + (1 - blend) * report.loss if blend else report.loss
         if self.began is None:
@@ -126,12 +130,14 @@ class TrainingDisplay:
             )
 
     def checked(self, report: StepReport, valid: Evaluation, best: bool) -> None:
+        """Show the figures of a validation."""
         self.console.print(
             f"epoch {report.epoch:.2f}  validation perplexity {valid.perplexity:.2f}"
             + ("  (best so far, saved)" if best else "")
         )
 
     def said(self, sentence: str) -> None:
+        """Show a message."""
         self.console.print(sentence, markup=False)
 
     def _seconds_left(self, report: StepReport) -> float:
@@ -140,10 +146,14 @@ class TrainingDisplay:
 
 
 class _Speed(ProgressColumn):
+    """Items per second."""
+
     def render(self, task: Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 
 class _Figures(ProgressColumn):
+    """Loss, perplexity and speed, as they were last formatted."""
+
     def render(self, task: Task) -> Text:
         return Text(task.fields["figures"])

@@ -1,26 +1,24 @@
-"""The flags of commands that take a rule about the words to come."""
+"""The flags of commands that take a rule about the words after a prefix."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from bighmm.infer.rules.rules import LONGEST
-from bighmm.lm.hmmlm import HMMLM
-from bighmm.lm.rules import Rule
-
-ROOM = 40  # words, where nothing says how many there may be
+if TYPE_CHECKING:
+    from bighmm.lm.protocol import LM
+    from bighmm.lm.rules import Rule
 
 Phrases = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class RuleFlags:
-    """What the words after the prefix have to be like; the text ends after them."""
+    """A rule about the words after the prefix; the text ends after them."""
 
     must: Annotated[
         Phrases, tyro.conf.arg(metavar="PHRASE", help="It occurs, as whole words.")
@@ -48,11 +46,20 @@ class RuleFlags:
 
     @property
     def given(self) -> bool:
+        """Whether there is any rule."""
         return self != NO_RULE
 
-    def of(self, lm: HMMLM) -> Rule:
-        """The rule; ValueError if there is a word that the model does not know."""
-        return lm.rule(
+    def rule_for(self, lm: LM) -> Rule | None:
+        """The rule in a model's tokens, None if there is none.
+
+        Raises ValueError if there is a word that the model does not know.
+        """
+        from bighmm.lm.rules import rule_from_words
+
+        if not self.given:
+            return None
+        return rule_from_words(
+            lm.tokenizer,
             must=self.must,
             must_not=self.must_not,
             in_order=self.in_order,
@@ -63,17 +70,6 @@ class RuleFlags:
             text=self.text,
             schema=None if self.schema is None else _read(self.schema),
         )
-
-    def room(self, asked: int | None) -> int:
-        """The largest number of words: as asked for, or as the rule says."""
-        if asked is not None:
-            if not 0 <= asked <= LONGEST:
-                raise ValueError(
-                    f"under a rule there can be from 0 to {LONGEST} words, not {asked}"
-                )
-            return asked
-        least, most = (0, None) if self.words is None else _range(self.words)
-        return least + ROOM if most is None else most
 
 
 NO_RULE = RuleFlags()

@@ -1,28 +1,58 @@
-"""`bighmm states` and `posterior`: what the states of a model stand for."""
+"""`bighmm tag`, `states` and `posterior`: what the states of a model stand for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.markup import escape
-from rich.table import Table
 
 from bighmm.cli.common import (
+    ON_ANY_DEVICE,
     AsJson,
+    DeviceFlags,
     ModelPath,
-    at_least_one,
     out,
     parse,
     print_json,
+    printable,
     some_text,
-    trained_on,
 )
-from bighmm.data.corpus import prepare
-from bighmm.inspect import plot_posterior, posterior_table, state_shares, state_table
-from bighmm.lm.opening import find_model, open_hmm
+
+
+@dataclass(frozen=True)
+class TagArguments:
+    """The most likely state of every word, and the likeliest words of each state."""
+
+    model: ModelPath
+    text: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="The text to tag.")
+    ]
+    words: Annotated[int, tyro.conf.arg(help="How many words to show for a state.")] = 6
+    on: DeviceFlags = ON_ANY_DEVICE
+    as_json: AsJson = False
+
+
+def tag_command(argv: list[str]) -> None:
+    arguments = parse(TagArguments, argv, "tag")
+    some_text(arguments.text, "the text")
+    from rich.table import Table
+
+    from bighmm.inspect import tag_table
+
+    lm = arguments.on.open_hmm(arguments.model, "states")
+    log_prob, rows = tag_table(lm, arguments.text, words=arguments.words)
+    if arguments.as_json:
+        print_json({"log_prob": log_prob, "tokens": rows})
+        return
+    table = Table("word", "state", "p(state | text)", "the state's words")
+    for row in rows:
+        posterior = f"{row['posterior']:.2f}"
+        table.add_row(
+            printable([row["word"]]), str(row["state"]), posterior, printable(row["words"])
+        )
+    out().print(table)
 
 
 @dataclass(frozen=True)
@@ -46,36 +76,37 @@ class StatesArguments:
     split: Annotated[
         Literal["train", "valid", "test"], tyro.conf.arg(help="The part that shares are of.")
     ] = "valid"
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
 def states_command(argv: list[str]) -> None:
     arguments = parse(StatesArguments, argv, "states")
-    for name in ("top", "words", "neighbours"):
-        at_least_one(getattr(arguments, name), name)
-    lm = open_hmm(arguments.model, "states")
-    shares = None
+    from rich.table import Table
+
+    from bighmm.inspect import states_of_corpus
+    from bighmm.lm.opening import corpus_for
+
+    lm, corpus = arguments.on.open_hmm(arguments.model, "states"), None
     if arguments.sort == "share" or arguments.data is not None:
-        data = arguments.data or trained_on(arguments.model)
-        corpus = prepare(data, tokenizer=find_model(arguments.model))
-        tokens, documents = corpus.split(arguments.split), corpus.documents(arguments.split)
-        shares = state_shares(lm.hmm(), tokens, documents)
-    order: list[int] = list(arguments.state) or list(range(lm.hmm().num_states))
-    if arguments.sort == "share" and shares is not None and not arguments.state:
-        order = shares.argsort(descending=True, stable=True).tolist()
-    if not arguments.state:
-        order = order[: arguments.top]
-    rows = state_table(
-        lm, order, words=arguments.words, neighbours=arguments.neighbours, shares=shares
+        corpus = corpus_for(arguments.model, arguments.data)
+    found = states_of_corpus(
+        lm,
+        corpus,
+        arguments.split,
+        states=arguments.state,
+        top=arguments.top,
+        sort=arguments.sort,
+        words=arguments.words,
+        neighbours=arguments.neighbours,
     )
     if arguments.as_json:
-        split = arguments.split if shares is not None else None
-        print_json({"num_states": lm.hmm().num_states, "split": split, "states": rows})
+        print_json(asdict(found))
         return
     table = Table("state", "share", "words", "before it", "after it", show_lines=True)
-    for row in rows:
+    for row in found.states:
         share = "" if row["share"] is None else f"{row['share']:.2%}"
-        words = _line([found["word"] for found in row["words"]])
+        words = printable([found["word"] for found in row["words"]])
         table.add_row(
             str(row["state"]), share, words, _lines(row["previous"], 3), _lines(row["next"], 3)
         )
@@ -87,21 +118,24 @@ class PosteriorArguments:
     """How likely each state is at every word of a text, given all of it."""
 
     model: ModelPath
-    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(help="The text.")]
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="The text.")]
     top: Annotated[int, tyro.conf.arg(help="How many states to show for a word.")] = 5
     words: Annotated[int, tyro.conf.arg(help="How many words to show for a state.")] = 3
     plot: Annotated[
         Path | None, tyro.conf.arg(help="Also draw it into this file (.png, .svg, .pdf).")
     ] = None
+    on: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
 def posterior_command(argv: list[str]) -> None:
     arguments = parse(PosteriorArguments, argv, "posterior")
     some_text(arguments.text, "the text")
-    at_least_one(arguments.top, "top")
-    at_least_one(arguments.words, "words")
-    lm = open_hmm(arguments.model, "states")
+    from rich.table import Table
+
+    from bighmm.inspect import plot_posterior, posterior_table
+
+    lm = arguments.on.open_hmm(arguments.model, "states")
     log_prob, rows = posterior_table(lm, arguments.text, top=arguments.top, words=arguments.words)
     if arguments.plot is not None:
         plot_posterior(rows, arguments.plot)
@@ -110,17 +144,13 @@ def posterior_command(argv: list[str]) -> None:
         return
     table = Table("word", "p(state | text)", show_lines=True)
     for row in rows:
-        table.add_row(_line([row["word"]]), _lines(row["states"], arguments.words))
+        table.add_row(printable([row["word"]]), _lines(row["states"], arguments.words))
     out().print(table)
 
 
 def _lines(states: list[dict[str, Any]], words: int) -> str:
     """States with their probabilities and words, one per line."""
     return "\n".join(
-        f"{found['prob']:.2f}  {found['state']}: {_line(found['words'][:words])}"
+        f"{found['prob']:.2f}  {found['state']}: {printable(found['words'][:words])}"
         for found in states
     )
-
-
-def _line(words: list[str]) -> str:
-    return escape("  ".join(repr(word)[1:-1] for word in words))

@@ -1,4 +1,4 @@
-"""`bighmm train`: from a recipe to a model, with everything saved on the way."""
+"""`bighmm train`: from a recipe to a trained model."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.table import Table
 
-from bighmm.cli.common import err, out, parse, print_json
-from bighmm.cli.progress import TrainingDisplay, clustering_progress
+from bighmm.cli.common import AsJson, err, out, parse, print_json
 from bighmm.lm.opening import RECIPE
-from bighmm.train.loop import Observer, Stopped
+from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
+from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
 from bighmm.train.recipe import (
     QUICKSTART,
     CorpusSettings,
@@ -28,8 +27,10 @@ from bighmm.train.recipe import (
     find_recipe,
     options_of,
 )
-from bighmm.train.run import Watch, saved_recipe, train_run
-from bighmm.train.tensorboard import with_tensorboard
+
+if TYPE_CHECKING:
+    from bighmm.train.loop import Observer
+    from bighmm.train.run import Watch
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,16 @@ class RunArguments:
     ] = None
     resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
     tensorboard: Annotated[bool, tyro.conf.arg(help="Also write TensorBoard files.")] = False
-    as_json: Annotated[
-        bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")
-    ] = False
+    as_json: AsJson = False
+
+
+ABOUT = "Train a hidden Markov language model."
+OWN = [("run", RunArguments, field(default_factory=RunArguments))]
 
 
 def train_command(argv: list[str]) -> None:
     """Train a model; without any setting of it, by the packaged recipe of the quick start."""
-    own = [("run", RunArguments, field(default_factory=RunArguments))]
-    about = "Train a hidden Markov language model."
-    recipe, found = parse_recipe(argv, "train", about, own, _starting_point(argv))
+    recipe, found = parse_recipe(argv, "train", ABOUT, OWN, _starting_point(argv))
     arguments: RunArguments = found.run
     if _has_no_settings(argv):
         say = f"no settings are given, so the packaged recipe {QUICKSTART} is used"
@@ -67,29 +68,76 @@ def train_command(argv: list[str]) -> None:
         _show(run, result, is_hmm=recipe.model.family == "hmm")
 
 
+def train_arguments() -> list[type]:
+    """Dataclasses of all flags that the command may have, which depend on the model."""
+    return all_arguments(ABOUT, OWN, Recipe())
+
+
 def train_in_terminal(
     run: Path, recipe: Recipe, resuming: bool, again: str, tensorboard: bool = False
 ) -> dict[str, Any]:
-    """Train in the folder `run`, or go on, and show it.
+    """Train in the folder `run`, or resume there, and show the progress.
 
-    On Ctrl-C the run is saved and the program ends, having said that the command `again` goes on.
+    On Ctrl-C the run is saved and the program ends with a message that names the command `again`.
     """
+    from bighmm.train.run import train_run
+
+    with stop_signals() as should_stop, stopped_with(again):
+        watch = terminal_watch(run, tensorboard)
+        return train_run(run, recipe, resume=resuming, watch=watch, should_stop=should_stop)
+
+
+def terminal_watch(run: Path, tensorboard: bool = False) -> Watch:
+    """Callbacks that display the training of the run in this folder."""
+    from bighmm.cli.progress import TrainingDisplay, clustering_progress
+    from bighmm.train.run import Watch
+    from bighmm.train.tensorboard import with_tensorboard
 
     @contextmanager
     def training() -> Iterator[Observer]:
         with TrainingDisplay() as display:
             yield with_tensorboard(display, run) if tensorboard else display
 
-    def say(sentence: str) -> None:
-        err().print(sentence, markup=False)
+    return Watch(clustering_progress, training, say)
 
-    watch = Watch(clustering_progress, training, say)
-    with _stop_signals(say) as should_stop:
-        try:
-            return train_run(run, recipe, resume=resuming, watch=watch, should_stop=should_stop)
-        except Stopped as stopped:
-            print(f"bighmm: stopped at step {stopped.step}; go on with: {again}", file=sys.stderr)
-            sys.exit(130)
+
+@contextmanager
+def stopped_with(again: str) -> Iterator[None]:
+    """End the program once training has stopped, with a message that names the command `again`."""
+    from bighmm.train.loop import Stopped
+
+    try:
+        yield
+    except Stopped as stopped:
+        print(f"bighmm: stopped at step {stopped.step}; go on with: {again}", file=sys.stderr)
+        sys.exit(130)
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Whether the run should save and stop: after a first Ctrl-C or SIGTERM.
+
+    A second one raises KeyboardInterrupt.
+    """
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        say("stopping after this step; once more to stop without saving")
+
+    before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def say(sentence: str) -> None:
+    """A message on standard error."""
+    err().print(sentence, markup=False)
 
 
 def parse_recipe(
@@ -100,41 +148,59 @@ def parse_recipe(
     start: Recipe,
     without: tuple[str, ...] = (),
 ) -> tuple[Recipe, Any]:
-    """The recipe that flags make of `start`, and all arguments that were found.
+    """The recipe `start` as changed by flags, and all parsed arguments.
 
     own: fields of the command's own, as for `make_dataclass`; they come before the recipe's.
     without: sections of the recipe that have no flags and stay as they are.
     """
-    chosen = dataclasses.replace(
+    model = dataclasses.replace(
         start.model,
         family=flag_value(argv, "--family") or start.model.family,
         parameterisation=flag_value(argv, "--parameterisation") or start.model.parameterisation,
     )
-    options = options_of(chosen)
-    default_options = start.options if type(start.options) is options else options()
+    options = options_of(model)
+    default = start.options if type(start.options) is options else options()
+    found: Any = parse(_arguments(about, own, start, default, without), argv, command)
+    sections = {field.name: getattr(start, field.name) for field in dataclasses.fields(start)}
+    return Recipe(**{name: getattr(found, name, value) for name, value in sections.items()}), found
+
+
+def all_arguments(
+    about: str, own: list[Any], start: Recipe, without: tuple[str, ...] = ()
+) -> list[type]:
+    """One dataclass of arguments for each kind of options that a model may have."""
+    kinds = {*PARAMETERISATION_OPTIONS.values(), *BASELINE_OPTIONS.values()}
+    ordered = sorted(kinds, key=lambda kind: kind.__name__)
+    return [_arguments(about, own, start, kind(), without) for kind in ordered]
+
+
+def _arguments(
+    about: str, own: list[Any], start: Recipe, options: Any, without: tuple[str, ...]
+) -> type:
+    """The dataclass of a command's arguments: its own and the sections of a recipe."""
     sections = [
         ("corpus", CorpusSettings, field(default=start.corpus)),
         ("model", ModelSettings, field(default=start.model)),
-        ("options", options, field(default=default_options)),
+        ("options", type(options), field(default=options)),
         ("training", TrainingSettings, field(default=start.training)),
         ("initial", InitialSettings, field(default=start.initial)),
     ]
     flags = [section for section in sections if section[0] not in without]
-    everything = dataclasses.make_dataclass("Arguments", [*own, *flags], frozen=True)
-    everything.__doc__ = about
-    found: Any = parse(everything, argv, command)
-    made = {name: getattr(found, name, getattr(start, name)) for name, _, _ in sections}
-    return Recipe(**made), found
+    made = dataclasses.make_dataclass("Arguments", [*own, *flags], frozen=True)
+    made.__doc__ = about
+    return made
 
 
 def _starting_point(argv: list[str]) -> Recipe:
-    """The recipe that flags are applied to."""
+    """The recipe that flags change: that of --recipe, of the run to resume, or a default."""
     if name := flag_value(argv, "--recipe"):
         return find_recipe(name)
     if _has_no_settings(argv):
         return find_recipe(QUICKSTART)
     folder = flag_value(argv, "--out")
     if "--resume" in argv and folder and (Path(folder) / RECIPE).exists():
+        from bighmm.train.run import saved_recipe
+
         return saved_recipe(Path(folder))[0]
     return Recipe()
 
@@ -153,7 +219,7 @@ def _has_no_settings(argv: list[str]) -> bool:
 
 
 def flag_value(argv: list[str], name: str) -> str | None:
-    """The value of a flag that decides what the other flags are."""
+    """The value of a flag on which the other flags depend, found before they are parsed."""
     for i, word in enumerate(argv):
         if word == name and i + 1 < len(argv):
             return argv[i + 1]
@@ -172,7 +238,7 @@ def _new_folder(recipe: Recipe) -> Path:
 
 
 def _check_folder(run: Path, resume: bool) -> bool:
-    """Whether there is a run to go on with; ValueError where the folder and the wish differ."""
+    """Whether a run is resumed; ValueError if the folder holds none, or one that should not be."""
     if resume:
         if not (run / RECIPE).exists():
             raise ValueError(f"{run} holds no run to resume; leave out --resume to start one")
@@ -184,26 +250,9 @@ def _check_folder(run: Path, resume: bool) -> bool:
     return False
 
 
-@contextmanager
-def _stop_signals(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C (or SIGTERM) asks the run to save and stop, a second one insists."""
-    asked: list[int] = []
-
-    def ask(number: int, _: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        say("stopping after this step; once more to stop without saving")
-
-    before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _show(run: Path, result: dict[str, Any], is_hmm: bool) -> None:
+    from rich.table import Table
+
     console = out()
     table = Table("held-out text", "perplexity", "unigram", "tokens")
     for split in ("valid", "test"):

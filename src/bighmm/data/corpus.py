@@ -50,6 +50,11 @@ class Corpus:
         """Offsets where documents begin, and last where the last one ends: (documents + 1,)."""
         return np.fromfile(self.folder / f"{_checked_split(name)}.documents.bin", dtype="<i8")
 
+    def words_and_counts(self) -> tuple[list[str], np.ndarray]:
+        """The tokens of the vocabulary as strings, and their counts (V,) in train."""
+        words = [self.tokenizer.token(i) for i in range(self.tokenizer.size)]
+        return words, np.bincount(self.split("train"), minlength=len(words))
+
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of the tokenizer and of the ids and documents of all splits."""

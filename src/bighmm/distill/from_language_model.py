@@ -1,48 +1,107 @@
 """An HMM with a language model's tokens, from texts that the model is asked to write.
 
-A run has all stages in its folder, and each goes on from what is there:
+`distill_language_model` does all of it. A run has all stages in its folder, and each resumes from
+what is there:
 
     stages.json        what the finished stages before training were asked for
     samples/           texts of the language model, in shards (`distill.sampling`)
     corpus/            the same as a corpus; the last ones are valid and test
     labels/            states of the training tokens, from the language model's own vectors
-    recipe.json, …     a run like any other (`learn.run`)
+    recipe.json, …     a run like any other (`train.run`)
+    result.json        the figures of the HMM and of the language model
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bighmm.base.files import read_json, write_json
 from bighmm.data.corpus import Corpus, open_corpus
 from bighmm.distill.making import LabelSettings, make_labels
-from bighmm.distill.sampling import SampleSettings, corpus_of, read_samples, sample_texts
+from bighmm.distill.sampling import corpus_of, read_samples, sample_texts
+from bighmm.distill.settings import Labelling, SampleSettings, distillation_recipe
 from bighmm.distill.teachers import Reading
 from bighmm.interop.hugging_face import HuggingFaceTeacher, find_model
 from bighmm.interop.language_model import ROLE, LanguageModel
-from bighmm.lm.opening import find_device
+from bighmm.lm.opening import RECIPE, find_device
 from bighmm.train.recipe import CorpusSettings, InitialSettings, Recipe
+from bighmm.train.run import Watch, train_run
 from bighmm.train.setup import make_support
 
 STAGES = "stages.json"
 Progress = Callable[[str, int, int], None]  # stage, done, of how many
 
 
-def _nobody(stage: str, done: int, total: int) -> None:
-    """Who is told of the progress where nobody asks."""
+def _silent(stage: str, done: int, total: int) -> None:
+    """A progress callback that shows nothing."""
 
 
 @dataclass(frozen=True)
-class Labelling:
-    epochs: float = 1.0  # how many are trained with labels
-    cluster_tokens: int = 1_000_000  # to find the clusters with, at most
-    layer: int | None = None  # whose vectors are clustered; 0 is the embeddings, None the usual one
+class DistillationWatch:
+    """Callbacks that display the stages of a distillation."""
+
+    stage: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(_silent)
+    training: Watch = field(default_factory=Watch)
+
+
+def distill_language_model(
+    folder: str | Path,
+    language_model: str,
+    recipe: Recipe | None = None,
+    samples: SampleSettings | None = None,
+    labelling: Labelling | None = None,
+    *,
+    watch: DistillationWatch | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Sample texts from a language model, label their tokens, and train an HMM on them.
+
+    folder: the run's; what is begun there is resumed, with the same settings.
+    language_model: a Hugging Face model's folder or name, or a .gguf file.
+    recipe, samples: without them those that suit the device. A recipe has no corpus and no initial
+        values, which are made here.
+
+    Returns what is written to result.json: that of `train_run`, the perplexities of the language
+    model on the held-out texts, and the seconds of each stage. Raises ValueError with one sentence
+    for what cannot be done, and `train.loop.Stopped` once `should_stop` says so in training.
+    """
+    if recipe is None:
+        recipe = distillation_recipe("cuda" if find_device("auto").type == "cuda" else "cpu")
+    if samples is None:
+        device = find_device(recipe.training.device).type
+        samples = SampleSettings.on_device(device, seed=recipe.training.seed)
+    watch = watch or DistillationWatch()
+    folder = Path(folder)
+    seconds: dict[str, float] = {}
+    distillation = Distillation(folder, language_model, samples, recipe, labelling or Labelling())
+    for name, stage in (("sampling", distillation.sample), ("labels", distillation.label)):
+        began = time.monotonic()
+        with watch.stage() as progress:
+            stage(progress)
+        seconds[name] = round(time.monotonic() - began, 2)
+    began = time.monotonic()
+    trained = train_run(
+        folder,
+        distillation.recipe_for_training(),
+        resume=(folder / RECIPE).exists(),
+        watch=watch.training,
+        should_stop=should_stop,
+    )
+    seconds["training"] = round(time.monotonic() - began, 2)
+    result = {
+        "language_model": {"name": language_model, **distillation.perplexities()},
+        **trained,
+        "stage_seconds": seconds,
+    }
+    write_json(folder / "result.json", result)
+    return result
 
 
 class Distillation:
@@ -56,7 +115,16 @@ class Distillation:
         recipe: Recipe,
         labelling: Labelling,
     ) -> None:
-        """Raises ValueError for what is seen to be wrong before anything is done."""
+        """Raises ValueError for mistakes that can be found before any work is done."""
+        if recipe.model.family != "hmm":
+            raise ValueError(f"distill-lm trains an HMM, not a model of {recipe.model.family}")
+        if recipe.corpus != CorpusSettings() or recipe.initial != InitialSettings():
+            raise ValueError(
+                "the recipe has a [corpus] or [initial], and distill-lm makes both; leave them out"
+            )
+        if recipe.training.batches == "documents":  # a row for each text
+            training = dataclasses.replace(recipe.training, window=samples.window)
+            recipe = dataclasses.replace(recipe, training=training)
         self.folder, self.samples = folder, samples
         self.recipe, self.labelling = recipe, labelling
         self.device = find_device(recipe.training.device)
@@ -77,6 +145,7 @@ class Distillation:
 
     @property
     def corpus(self) -> Corpus:
+        """The sampled texts, once they are there."""
         return open_corpus(self.folder / "corpus")
 
     @property
@@ -84,8 +153,9 @@ class Distillation:
         """How many tokens are trained with labels."""
         return round(self.labelling.epochs * len(self.corpus.split("train")))
 
-    def sample(self, progress: Progress = _nobody) -> None:
-        asked = {"files": self.place.hashes(), **dataclasses.asdict(self.samples)}
+    def sample(self, progress: Progress = _silent) -> None:
+        """Sample the texts and make a corpus of them, unless that is done."""
+        asked = {"files": self.place.hashes(), **self.samples.stored()}
         with self._unless_done("sampling", asked) as wanted:
             if not wanted:
                 return
@@ -98,7 +168,8 @@ class Distillation:
             )
             corpus_of(found, lm, self.folder / "corpus", asked)
 
-    def label(self, progress: Progress = _nobody) -> None:
+    def label(self, progress: Progress = _silent) -> None:
+        """Label the training tokens, unless that is done or no epoch is trained with labels."""
         if self.labelled_tokens == 0:
             return
         model, seed = self.recipe.model, self.recipe.training.seed
@@ -133,7 +204,7 @@ class Distillation:
             )
 
     def recipe_for_training(self) -> Recipe:
-        """With the corpus and the labels that were made."""
+        """The recipe with the corpus and the labels that were made."""
         initial = InitialSettings()
         if labelled := self.labelled_tokens:
             initial = InitialSettings(labels=str(self.folder / "labels"), labelled_tokens=labelled)
@@ -141,7 +212,7 @@ class Distillation:
         return dataclasses.replace(self.recipe, corpus=corpus, initial=initial)
 
     def perplexities(self) -> dict[str, dict[str, float]]:
-        """Of the held-out texts, by the language model that wrote them."""
+        """Perplexities of the held-out texts by the language model that wrote them."""
         found = read_samples(self.folder / "samples", self.samples.tokens)
         splits = found.splits()
         return {
@@ -150,7 +221,10 @@ class Distillation:
 
     @contextmanager
     def _unless_done(self, stage: str, asked: dict[str, Any]) -> Iterator[bool]:
-        """Whether a stage is to be done, which is then noted; ValueError if it was otherwise."""
+        """Context manager that tells whether a stage has to be done, and records it when it is.
+
+        Raises ValueError if it was done with other settings.
+        """
         path = self.folder / STAGES
         done = read_json(path) if path.is_file() else {}
         asked = json.loads(json.dumps(asked))  # with lists for tuples, as it is read again

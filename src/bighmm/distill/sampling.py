@@ -1,17 +1,16 @@
 """Texts sampled from a language model, in shards on the disk.
 
-    request.json       what decides the texts
+    request.json       what the texts depend on; `length` there counts the end mark
     00000.safetensors  tokens (N,), where its texts begin and end (rows + 1,), log_probs (N,)
     00001.safetensors  …
 
-A shard is one batch and has a seed of its own, so the same request goes on with the shard that is
-missing, and makes the same texts whether or not it was interrupted. log_probs are those of the
-distribution that was sampled from, prompt included: no model of the texts can be better on average.
+A shard is one batch and has a seed of its own, so an interrupted request resumes with the missing
+shards and gives the same texts. log_probs are those of the distribution that was sampled from,
+given the prompt: no model of the texts can be better on average.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -29,48 +28,20 @@ from torch import Tensor
 from bighmm.base import randomness
 from bighmm.base.files import read_json, write_atomically, write_json
 from bighmm.data.corpus import Corpus, write_corpus
+from bighmm.distill.settings import SampleSettings
 from bighmm.interop.language_model import LanguageModel, left_padded, prompts_of
 
 REQUEST = "request.json"
 HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # share of the texts for each of valid and test, and at most
-WORTH_REMOVING = 0.25  # share of the rows of a batch, as soon as so many have ended
-
-COLDEST = 1e-6  # temperature: logits are divided by it, and must stay finite
+WORTH_REMOVING = 0.25  # finished rows leave a batch once they are this share of it
 
 Progress = Callable[[int, int], None]  # tokens done, of how many
 
 
-def check_sharpness(temperature: float, top_p: float) -> None:
-    """ValueError if a language model cannot be sampled so."""
-    if not (COLDEST <= temperature < math.inf and 0 < top_p <= 1):
-        raise ValueError(
-            f"temperature must be finite and at least {COLDEST:g} and top_p above 0 and at most 1, "
-            f"not {temperature} and {top_p}"
-        )
-
-
-@dataclass(frozen=True)
-class SampleSettings:
-    tokens: int = 10_000_000  # at least, in all
-    length: int = 64  # tokens of a text at most, its end mark counted
-    prompts: tuple[str, ...] = ()  # used in turn; without one a text follows the beginning mark
-    chat: bool = False  # prompts are a user's turns
-    temperature: float = 1.0
-    top_p: float = 1.0  # the likeliest tokens that have this probability together
-    at_once: int = 64  # texts of a batch, which is a shard
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if min(self.tokens, self.length, self.at_once) < 1:
-            raise ValueError(
-                f"tokens, length and texts at once must be at least 1, not {self.tokens}, "
-                f"{self.length} and {self.at_once}"
-            )
-        check_sharpness(self.temperature, self.top_p)
-
-
 @dataclass(frozen=True, eq=False)
 class Samples:
+    """Sampled texts, one after the other."""
+
     tokens: np.ndarray  # (N,) int32; a text that ended has its end mark
     bounds: np.ndarray  # (texts + 1,) int64
     log_probs: np.ndarray  # (N,) float32
@@ -105,14 +76,14 @@ class Samples:
 def sample_texts(
     lm: LanguageModel, settings: SampleSettings, folder: Path, progress: Progress | None = None
 ) -> Samples:
-    """Texts of a language model, written to a folder shard by shard; what is there is kept.
+    """Texts of a language model, written to a folder shard by shard; shards there are reused.
 
     Raises ValueError if the folder has texts of another request, or this one cannot be met.
     """
     prompts = prompts_of(lm, settings.prompts, settings.chat)
-    lm.check_room(prompts, settings.length)
+    lm.check_room(prompts, settings.window)
     folder.mkdir(parents=True, exist_ok=True)
-    _check_request(folder, {"model": lm.place.hashes(), **dataclasses.asdict(settings)})
+    _check_request(folder, {"model": lm.place.hashes(), **settings.stored()})
     done, number = 0, 0
     while done < settings.tokens:
         path = folder / f"{number:05}.safetensors"
@@ -168,10 +139,10 @@ def sample_batch(
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     rows = torch.arange(len(prompts), device=lm.device)  # that are still in the batch
     ended = torch.zeros(len(prompts), dtype=torch.bool, device=lm.device)
-    texts = torch.full((len(prompts), settings.length), -1, device=lm.device)
+    texts = torch.full((len(prompts), settings.window), -1, device=lm.device)
     log_probs = torch.zeros(texts.shape, device=lm.device)
     past, written, gone = None, 0, 0
-    for step in range(settings.length):
+    for step in range(settings.window):
         logits, past = lm.forward(ids, mask, positions, past)
         each = nucleus(lm.log_probs(logits, settings.temperature), settings.top_p)
         drawn = torch.multinomial(each.exp(), 1, generator=generator)
@@ -219,8 +190,11 @@ def _check_request(folder: Path, request: dict[str, Any]) -> None:
     known = read_json(folder / REQUEST)
     changed = [key for key in request if key != "tokens" and known.get(key) != request[key]]
     if changed:
+        key = changed[0]
+        values = f" ({known.get(key)}, {request[key]}, the end mark counted)"
         raise ValueError(
-            f"{folder} has texts that were sampled with another {changed[0]}; choose another folder"
+            f"{folder} has texts that were sampled with another {key}"
+            f"{values if key == 'length' else ''}; choose another folder"
         )
 
 

@@ -1,1 +1,1 @@
-"""Guiding a language model by an HMM, so that what it writes satisfies a rule."""
+"""Guiding a language model by an HMM, so that its texts satisfy a rule."""

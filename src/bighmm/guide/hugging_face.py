@@ -1,7 +1,7 @@
 """Guided texts from a Hugging Face language model: a logits processor, and `generate` around it.
 
-The processor goes with `model.generate(logits_processor=[…])`, greedy, sampling or beam search, as
-it is; `generate` also makes the batches and looks at every text in the end.
+The processor works with `model.generate(logits_processor=[…])`: greedy, sampling or beam search.
+`generate` also makes the batches and checks every text.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bighmm.lm.rules import Rule
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
 
-LOGITS_AT_ONCE = 2**27  # 512 MiB
+LOGITS_AT_ONCE = 2**27  # numbers: 512 MiB
 
 
 class GuidedLogits(LogitsProcessor):
     """log p(x | prompt, text) of the language model, plus the log-weights of a guide.
 
-    Rows belong to the guide's items in order, the same number to each. `prompt_length` is the
-    number of tokens, padding included, that each row has before the text.
+    Rows belong to the guide's items in order, the same number of rows to each. `prompt_length` is
+    the number of tokens before the text of each row, padding included.
     """
 
     def __init__(self, guide: Guide, prompt_length: int) -> None:
@@ -65,8 +65,10 @@ def _log_softmax(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GuidedText:
-    ids: list[int]  # what was generated, without the end mark
-    log_prob: float  # the language model's of it and the end mark, given what came before
+    """A text that satisfies its rule."""
+
+    ids: list[int]  # generated tokens, without the end mark
+    log_prob: float  # the language model's, of these and the end mark, given the context
 
 
 @torch.inference_mode()
@@ -84,16 +86,16 @@ def generate(
     normalise: Normalise = _log_softmax,
     **how: Any,
 ) -> list[list[GuidedText]]:
-    """n texts for every prompt that satisfy its rule and end, of at most `length` tokens with it.
+    """n texts for every prompt, which satisfy its rule and end.
 
     prompts: token ids that the language model reads first, at least one each.
-    prefixes: token ids that stand between the prompt and the text, which the HMM reads too.
+    length: generated tokens at most, the end mark counted.
+    prefixes: token ids between the prompt and the text, which the HMM reads too.
     batch: texts generated together, at most; fewer where the tables of their rules are large.
-    how: what `model.generate` takes; without `num_beams` and `do_sample` texts are sampled. Other
-        logits processors come before the guide's.
+    how: arguments of `model.generate`; without `num_beams` and `do_sample` texts are sampled.
+        Other logits processors are applied before the guide's.
     progress: called with the number of prompts done.
-    normalise: log p of the next token (B, V) from the model's logits, where that is more than a
-        softmax; texts are generated and scored with it.
+    normalise: log p of the next token (B, V) from the model's logits, if not their log-softmax.
 
     A beam search may have fewer than n texts to give. Raises ValueError with the reason if a rule
     cannot hold, before anything is generated, and RuntimeError should a prompt get no text.
@@ -151,8 +153,8 @@ def _texts(
     searched = how.get("num_beams", 1) > 1
     result: list[list[GuidedText]] = [[] for _ in contexts]
     for row, (text, log_prob) in enumerate(zip(ended, log_probs, strict=True)):
-        # A search with more beams than there are texts has some that do not satisfy the rule, and
-        # the same text several times.
+        # A search with more beams than there are texts returns some that do not satisfy the rule,
+        # and the same text several times.
         found = result[row // n]
         again = searched and any(text == other.ids for other in found)
         if text is not None and rules[row // n].matches(text) and not again:
@@ -185,8 +187,8 @@ def continuation_log_probs(
 def _log_probs(
     model: Any, rows: list[list[int]], begins: list[int], normalise: Normalise
 ) -> list[float]:
-    """log p of each row from its place `begins` on, given what is before it."""
-    # On the right padding does no harm to a causal model, and positions are as they should be.
+    """log p of each row from position `begins` on, given the tokens before it."""
+    # Padding on the right does not change what a causal model computes before it.
     ids, lengths = (x.to(model.device) for x in padded(rows))
     logits = model(input_ids=ids).logits[:, :-1].float()
     log_probs = normalise(logits.flatten(0, 1)).view(logits.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -10,8 +11,7 @@ from operator import or_
 import torch
 
 from bighmm import constraints as c
-from bighmm.distill.sampling import check_sharpness
-from bighmm.guide import hugging_face
+from bighmm.guide.settings import GuideSettings
 from bighmm.interop.language_model import LanguageModel, prompts_of
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.rules import Rule, seams
@@ -19,31 +19,17 @@ from bighmm.lm.rules.words import spellings
 
 
 @dataclass(frozen=True)
-class GuideSettings:
-    length: int = 32  # tokens of a text at most: what is generated, the suffix, and the end mark
-    n: int = 1
-    beams: int = 0  # a search for likely texts with so many beams; with 0 they are sampled
-    temperature: float = 1.0
-    top_p: float = 1.0
-    batch: int = 64
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if min(self.length, self.n, self.batch) < 1 or self.beams < 0:
-            raise ValueError(
-                "length, n and batch must be at least 1 and beams at least 0, not "
-                f"{self.length}, {self.n}, {self.batch} and {self.beams}"
-            )
-        if self.beams and self.n > self.beams:
-            raise ValueError(f"{self.beams} beams cannot give {self.n} texts; use more beams")
-        check_sharpness(self.temperature, self.top_p)
-
-
-@dataclass(frozen=True)
 class Written:
+    """A text that satisfies its rule."""
+
     text: str  # with the prefix and the suffix, without the prompt
     ids: list[int]  # generated: without the prefix and the end mark
     log_prob: float  # the language model's, of these and the end mark
+
+    @property
+    def perplexity(self) -> float:
+        """The language model's, of what was generated with the end mark."""
+        return math.exp(-self.log_prob / self.tokens)
 
     @property
     def tokens(self) -> int:
@@ -52,7 +38,7 @@ class Written:
 
 
 def check_vocabulary(language_model: LanguageModel, lm: HMMLM) -> None:
-    """ValueError if ids do not mean the same to both."""
+    """Raises ValueError if token ids do not mean the same to both models."""
     ours, theirs = lm.tokenizer, language_model.tokenizer
     same = ours.size == theirs.size and ours.end == theirs.end
     if not same or any(ours.token(i) != theirs.token(i) for i in range(ours.size)):
@@ -74,36 +60,43 @@ def write(
     suffix: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Written]]:
-    """n texts for every rule, which satisfy it: exactly so many, or fewer after a beam search.
+    """`settings.n` texts for every rule, which satisfy it; a beam search may find fewer.
 
-    prompts: what the language model alone reads first, one for all rules or one for each, with
+    prompts: what only the language model reads first, one for all rules or one for each, with
         `chat` as a user's turn; without one a text follows the beginning mark.
-    prefix, suffix: what the text begins and ends with. Rules are about what is between them, which
-        is words of their own: none runs on from the prefix or into the suffix.
+    prefix, suffix: what the text begins and ends with. Rules are about the words between them; no
+        word runs on from the prefix or into the suffix.
     progress: called with the number of rules done.
 
-    Raises ValueError with the reason if a rule cannot hold, before anything is written.
+    Raises ValueError with the reason if a rule cannot hold, before anything is written, and if the
+    package transformers is missing.
     """
+    try:
+        from bighmm.guide import hugging_face
+    except ImportError as error:
+        raise ValueError(
+            f'guiding a language model needs the package {error.name}: install "bighmm[teachers]"'
+        ) from None
     settings = settings or GuideSettings()
     check_vocabulary(language_model, lm)
     before = lm.encode(prefix)
     without_marks = c.excludes([[id] for id in language_model.never_written]).called("no marks")
     whole = [rule & without_marks for rule in _between(rules, prefix, suffix, lm)]
     given = prompts_of(language_model, prompts, chat)
-    language_model.check_room(given, len(before) + settings.length)
+    language_model.check_room(given, len(before) + settings.window)
     if len(given) not in (1, len(rules)):
         raise ValueError(
             f"{len(given)} prompts were given for {len(rules)} rules; give one of each"
         )
     devices = [language_model.device] if language_model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):  # the caller's random numbers stay as they are
+    with torch.random.fork_rng(devices):  # leave the caller's random numbers alone
         torch.manual_seed(settings.seed)
         found = hugging_face.generate(
             language_model.model,
             lm.hmm(),
             given * (len(rules) // len(given)),
             whole,
-            settings.length,
+            settings.window,
             prefixes=[before] * len(rules),
             n=settings.n,
             batch=max(1, settings.batch // max(1, settings.beams)),
@@ -121,7 +114,7 @@ def write(
 
 
 def _between(rules: Sequence[Rule], prefix: str, suffix: str, lm: HMMLM) -> list[Rule]:
-    """Each rule, in words of their own after the prefix, and then the suffix in any spelling."""
+    """Each rule about whole words after the prefix, followed by the suffix in any spelling."""
     tokenizer, after_word = lm.tokenizer, seams.touches(prefix)
     apart = seams.keeps_apart(tokenizer) if after_word else None
     found = [rule if apart is None else (rule & apart).called(f"{rule}") for rule in rules]

@@ -1,13 +1,13 @@
-"""How much a next token helps a rule, by an HMM that has the language model's vocabulary.
+"""Weights of next tokens under a rule, from an HMM with the language model's vocabulary.
 
-A language model cannot say how likely a rule is to hold in the end; an HMM can, exactly. Ctrl-G
-(Zhang et al. 2024) multiplies the one's next-token probabilities by the other's
+A language model cannot tell how likely a rule is to hold in the end; an HMM can, exactly. Ctrl-G
+(Zhang et al. 2024) multiplies the language model's next-token probabilities by the HMM's
 
     p(the rule will hold | text, x) / p(the rule will hold | text)
 
-for every next token x. The denominator is the same for all x. Over a whole text the factors
-multiply to what the rule was worth at first, so that sums of log-probabilities, which beam search
-compares, are those of the language model with the outlook of the text so far.
+for every next token x. The denominator is the same for all x. The factors of a text multiply to
+p(the rule will hold | text) / p(the rule will hold), so the scores that beam search compares are
+the language model's log-probability plus the HMM's log-probability that the rule will hold.
 
 Letters: N rows, V the HMM's vocabulary, Z its states.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Rows:
-    """What is known of the rows of the last call."""
+    """The rows of the last call, with the HMM's and the automaton's states after them."""
 
     text: Tensor  # (N, T) what was generated
     item: Tensor  # (N,)
@@ -45,9 +45,9 @@ class _Rows:
 class Guide:
     """log-weights of next tokens, for rows of texts that grow by one token at a time.
 
-    There is a rule for every item, about the tokens up to the end mark, which is among the `length`
-    tokens to come; several rows, such as the beams of one search, may belong to one item.
-    `prefixes` are the tokens before them that the HMM is to know of; the rules are not about them.
+    Every item has a rule about its tokens before the end mark, which is one of at most `length`
+    tokens; several rows, such as the beams of one search, may belong to one item. `prefixes` are
+    tokens before the text that the HMM reads and the rules are not about.
 
     Raises ValueError with the reason if a rule cannot hold.
     """
@@ -78,9 +78,9 @@ class Guide:
 
     @torch.no_grad()
     def log_weights(self, text: Tensor, item: Tensor) -> Tensor:
-        """The log of the factor above (N, V) after text (N, T), of the items (N,).
+        """The log of the factor above (N, V) after text (N, T) of the items (N,).
 
-        0 throughout for a text that has ended, -inf for one whose rule can no longer hold.
+        0 for all tokens after a text that has ended, -inf where the rule can no longer hold.
         """
         text, item = text.to(self._begin.device), item.to(self._begin.device)
         to_come = self.length - text.shape[1]
@@ -104,7 +104,7 @@ class Guide:
         return factors.masked_fill(holds == -torch.inf, -torch.inf)
 
     def _follow(self, text: Tensor, item: Tensor) -> _Rows:
-        """Carries and automaton states after `text`, from those of the last call if they fit."""
+        """The rows of `text` with their states, from those of the last call where possible."""
         known = self._parents(text, item)
         if known is None:
             rows = _Rows(text[:, :0], item, self._carry.rows(item), self._begin[item])
@@ -116,16 +116,16 @@ class Guide:
         return self._read(parent, text)
 
     def _read(self, rows: _Rows, text: Tensor) -> _Rows:
-        """After the last token of text; after the end mark it does not matter what follows."""
+        """The rows with one token more; after the end mark it is replaced by another end mark."""
         ended = (text == self.end).any(1)
         tokens = text[:, -1].masked_fill(ended, self.end)
         _, carry = self.hmm.advance(Sequences.single(tokens), rows.carry)
         return _Rows(text, rows.item, carry, self._outlook.after(rows.states, tokens))
 
     def _parents(self, text: Tensor, item: Tensor) -> tuple[_Rows, Tensor] | None:
-        """The rows of the last call, and which of them each text goes on from; None if not all do.
+        """The rows of the last call, and which of them each text continues; None if not all do.
 
-        In a beam search texts change their places, are dropped and doubled.
+        In a beam search texts change places, are dropped and duplicated.
         """
         last, before = self._last, text[:, :-1]
         if last is None or text.shape[1] != last.text.shape[1] + 1:

@@ -8,11 +8,11 @@ from typing import Any
 
 
 def plot_posterior(rows: list[dict[str, Any]], path: str | Path) -> None:
-    """Draw the rows of `posterior_table`: words from left to right, states in the order they come.
+    """Draw the rows of `posterior_table`: words from left to right, states by first occurrence.
 
-    A cell is dark where p(state | text) is high, and white where the state is not among the
-    likeliest that the table has. Raises ValueError without matplotlib, for a name whose ending says
-    no format that it can write, and for a folder's.
+    A cell is dark where p(state | text) is high, and white where the state is not in the table.
+    Raises ValueError if matplotlib is not installed, if the suffix of `path` names no format that
+    it can write, and if `path` is a folder.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("matplotlib is not installed; install bighmm[plot] or leave out the plot")

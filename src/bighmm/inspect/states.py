@@ -1,6 +1,6 @@
 """Questions about the states of an HMM: their words, their neighbours, their share of a text.
 
-Rows of the transition matrix are made a few at a time, so nothing of size Z × Z is held.
+Rows of the transition matrix are computed a few at a time, so nothing of size Z × Z is stored.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from bighmm.ops.log_matmul import finite_or_zero
 
 
 class Likeliest(NamedTuple):
-    ids: Tensor  # (N, k) the likeliest first, -1 where fewer have a probability above zero
-    probs: Tensor  # (N, k), 0 there
+    """The k likeliest of each of N rows."""
+
+    ids: Tensor  # (N, k) the likeliest first; -1 where the probability is zero
+    probs: Tensor  # (N, k)
 
 
 @torch.no_grad()
@@ -39,8 +41,9 @@ def likely_words(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
 
 @torch.no_grad()
 def next_states(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
-    """The k states j with the highest p(j | z), for each of the states z (N,), where z did not
-    emit the end mark.
+    """The k states j with the highest p(j | z), for each of the states z (N,).
+
+    p(j | z) is that after a word; after an end mark a text starts anew.
     """
     states = _checked(hmm, states, k)
     rows = (
@@ -54,13 +57,13 @@ def next_states(hmm: HMM, states: Tensor | list[int], k: int) -> Likeliest:
 def previous_states(
     hmm: HMM, states: Tensor | list[int], k: int, shares: Tensor | None = None
 ) -> Likeliest:
-    """The k states i that z most likely follows, for each of the states z (N,):
+    """The k likeliest predecessors i of each of the states z (N,):
 
         p(i | z) = w_i p(z | i) / Σ_j w_j p(z | j),   w_i = share_i (1 - p(end mark | i))
 
-    with the states' shares (Z,) of a text, or with equal ones: after the end mark a text starts
-    anew, and no state follows the one that emitted it. Columns of the transition matrix are made,
-    some rows at a time.
+    with the states' shares (Z,) of a text, or with equal ones. The factor 1 - p(end mark | i) is
+    there because a text starts anew after the end mark. Columns of the transition matrix are
+    computed some rows at a time.
     """
     states = _checked(hmm, states, k)
     k = min(k, hmm.num_states)
@@ -82,7 +85,7 @@ def previous_states(
 
 
 def _going_on(hmm: HMM) -> Tensor:
-    """p(another state follows | z) (Z,): that z does not emit an end mark at which a text ends."""
+    """p(z does not emit the end mark) (Z,); 1 throughout where the state is carried over it."""
     result = torch.ones_like(hmm.start)
     if hmm.end is None or not hmm.reset:
         return result
@@ -97,9 +100,9 @@ def _going_on(hmm: HMM) -> Tensor:
 def state_shares(hmm: HMM, tokens: np.ndarray, documents: np.ndarray | None = None) -> Tensor:
     """The share (Z,) of a stream of token ids that each state is expected to emit.
 
-    Every sentence is read by itself, up to its end mark, or to the next of the beginnings of
-    `documents`. A sentence of probability zero has no states and does not count; if there is no
-    other, all shares are 0.
+    Sentences are independent; each runs to its end mark or to the next of the beginnings of
+    `documents`. Sentences of probability zero do not count; if there are no others, all shares
+    are 0.
     """
     tokens = np.asarray(tokens)
     if tokens.ndim != 1 or len(tokens) == 0:
@@ -111,7 +114,7 @@ def state_shares(hmm: HMM, tokens: np.ndarray, documents: np.ndarray | None = No
     for rows in batches_by_length(lengths, hmm.support.states_per_token):
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows.numpy()))
         found = alone.posterior(ids, lengths[rows])
-        states = found.states.clamp(min=0).view(-1)  # where there is none the marginal is 0
+        states = found.states.clamp(min=0).view(-1)  # the marginals of padding (-1) are 0
         expected.index_add_(0, states, found.marginals.double().view(-1))
     return expected / expected.sum().clamp(min=torch.finfo(torch.float64).tiny)
 
@@ -131,7 +134,7 @@ def _checked(hmm: HMM, states: Tensor | list[int], k: int) -> Tensor:
 
 
 def _highest(log_rows: Iterator[Tensor], k: int) -> Likeliest:
-    """The k highest of every row of log-probabilities, which come in parts."""
+    """The k highest of every row of log-probabilities, which are given chunk by chunk."""
     best = [rows.topk(k) for rows in log_rows]
     probs = torch.cat([part.values for part in best]).exp()
     return Likeliest(torch.cat([part.indices for part in best]).masked_fill(probs == 0, -1), probs)

@@ -2,13 +2,103 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from bighmm.inspect.states import Likeliest, likely_words, next_states, previous_states
+from bighmm.base.settings import check_at_least_one
+from bighmm.inspect.states import (
+    Likeliest,
+    likely_words,
+    next_states,
+    previous_states,
+    state_shares,
+)
 from bighmm.lm.hmmlm import HMMLM
+
+if TYPE_CHECKING:
+    from bighmm.data.corpus import Corpus
+
+Order = Literal["share", "number"]
+
+
+@dataclass(frozen=True)
+class StatesOfCorpus:
+    """Some states of a model, with their shares of a text."""
+
+    num_states: int  # of the model
+    split: str | None  # of the corpus that shares are of; None without a corpus
+    states: list[dict[str, Any]]  # rows of `state_table`
+
+
+def states_of_corpus(
+    lm: HMMLM,
+    corpus: Corpus | None = None,
+    split: str = "valid",
+    *,
+    states: Sequence[int] = (),
+    top: int = 10,
+    sort: Order = "share",
+    words: int = 6,
+    neighbours: int = 3,
+) -> StatesOfCorpus:
+    """The `state_table` of some states, with the share of a corpus' split that each emits.
+
+    states: these, in this order; without any, the first `top` by `sort`: those with the largest
+    share (which needs a corpus), or by their numbers.
+    """
+    for name, number in (("top", top), ("words", words), ("neighbours", neighbours)):
+        check_at_least_one(number, name)
+    hmm, shares = lm.hmm(), None
+    if corpus is not None:
+        shares = state_shares(hmm, corpus.split(split), corpus.documents(split))
+    chosen = list(states) or rank_states(hmm.num_states, top, sort, shares)
+    rows = state_table(lm, chosen, words=words, neighbours=neighbours, shares=shares)
+    return StatesOfCorpus(hmm.num_states, split if shares is not None else None, rows)
+
+
+def rank_states(
+    num_states: int, top: int, sort: Order = "share", shares: Tensor | None = None
+) -> list[int]:
+    """The first `top` states: those with the largest shares (Z,), or by their numbers."""
+    if sort == "number":
+        return list(range(min(top, num_states)))
+    if shares is None:
+        raise ValueError("states are sorted by their share of a corpus; give one, or sort=number")
+    return shares.argsort(descending=True, stable=True)[:top].tolist()
+
+
+@torch.no_grad()
+def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> tuple[float, list[dict[str, Any]]]:
+    """log p(text, z) of the likeliest state path z, and the states of that path.
+
+    {"word", "state", "posterior", "words"} for each token, where "posterior" is p(state | text) and
+    "words" are the likeliest words of the state. Raises ValueError for a text without tokens, or
+    one that the model gives probability zero.
+    """
+    check_at_least_one(words, "words")
+    ids = _tokens(lm, text)
+    tokens = torch.tensor([ids], dtype=torch.long)
+    best, smoothed = lm.hmm().viterbi(tokens), lm.hmm().posterior(tokens)
+    if not bool(best.log_prob.isfinite()):
+        raise ValueError("the text has probability zero in this model, so it has no states")
+    path = best.states[0].tolist()
+    names = words_by_state(lm, sorted(set(path)), words)
+    here = smoothed.states[0] == best.states[0].unsqueeze(1)  # (T, K)
+    posteriors = (smoothed.marginals[0] * here).sum(1).tolist()
+    rows = [
+        {
+            "word": lm.tokenizer.token(token),
+            "state": state,
+            "posterior": posterior,
+            "words": names[state],
+        }
+        for token, state, posterior in zip(ids, path, posteriors, strict=True)
+    ]
+    return float(best.log_prob[0]), rows
 
 
 def state_table(
@@ -19,11 +109,11 @@ def state_table(
     neighbours: int = 3,
     shares: Tensor | None = None,
 ) -> list[dict[str, Any]]:
-    """Of every state its likeliest words, and the states before and after it with theirs.
+    """The likeliest words of each state, and the states before and after it with their words.
 
     {"state", "share", "words": [{"word", "prob"}], "next": [{"state", "prob", "words"}],
-    "previous": the same}. With `shares` (Z,), from `state_shares`, they are in the table and weigh
-    the previous states; without them "share" is None.
+    "previous": the same}. `shares` (Z,) are those of `state_shares`; they weight the previous
+    states. Without them "share" is None.
     """
     hmm = lm.hmm()
     own = likely_words(hmm, states, words)
@@ -56,9 +146,9 @@ def posterior_table(
     {"word", "states": [{"state", "prob", "words"}]} for each token. Raises ValueError for a text
     without tokens, or one that the model gives probability zero.
     """
-    ids = lm.encode(text)
-    if not ids:
-        raise ValueError("the text holds no token that the model could explain")
+    check_at_least_one(top, "top")
+    check_at_least_one(words, "words")
+    ids = _tokens(lm, text)
     found = lm.hmm().posterior(torch.tensor([ids], dtype=torch.long))
     if not bool(found.log_prob.isfinite()):
         raise ValueError("the text has probability zero in this model, so it has no states")
@@ -82,6 +172,13 @@ def words_by_state(lm: HMMLM, states: list[int], number: int) -> dict[int, list[
         state: [lm.tokenizer.token(i) for i, _ in _pairs(found, n)]
         for n, state in enumerate(states)
     }
+
+
+def _tokens(lm: HMMLM, text: str) -> list[int]:
+    ids = lm.encode(text)
+    if not ids:
+        raise ValueError("the text holds no token that the model could explain")
+    return ids
 
 
 def _neighbours(found: Likeliest, n: int, names: dict[int, list[str]]) -> list[dict[str, Any]]:

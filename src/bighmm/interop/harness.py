@@ -2,9 +2,9 @@
 
     python -m bighmm.interop.harness --model bighmm --model_args pretrained=RUN --tasks …
 
-is `lm_eval` with one model more. From Python, `register()` gives the class. A line break is the end
-mark, after which the model starts anew, so what stands before the last line break of a context does
-not change what follows. Words that a word vocabulary lacks count as its word for them: figures over
+is `lm_eval` with this model added. From Python, `register()` gives the class. A line break is the
+end mark, after which the model starts anew, so what stands before the last line break of a context
+does not matter. Words that are not in a word vocabulary count as its unknown word: figures over
 different vocabularies cannot be compared.
 """
 
@@ -21,15 +21,18 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.infer.sequences import padded, unchecked, validate
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.questions import sample
 
-LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # what tasks call the longest answer
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # names of the longest answer's length
+
+LONGEST = 256  # tokens of an answer, where a task does not say
 
 
 class HarnessModel:
-    """What the harness asks of a language model. It needs a base class, `lm_eval.api.model.LM`.
+    """The harness' requests, answered by an HMM; a mixin for its base class `lm_eval.api.model.LM`.
 
     pretrained: an `HMMLM`, its folder or that of a run, or its name on the hub.
-    batch_size: requests at once; "auto" is 16. Other options of the harness do not matter here.
+    batch_size: requests at once; "auto" is 16. Other options of the harness are ignored.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class HarnessModel:
 
     @property
     def tokenizer_name(self) -> str:
+        """A name for the harness' cache, different for every vocabulary."""
         return f"bighmm-{self.lm.tokenizer.fingerprint()[:12]}"
 
     def loglikelihood(
@@ -76,9 +80,9 @@ class HarnessModel:
         return [found[row] for row in range(len(texts))]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """What follows each context, up to the end mark or the first of the `until` strings.
+        """The continuation of each context, up to the end mark or the first of the `until` strings.
 
-        Always the likeliest word, unless `do_sample` or a `temperature` above 0 asks for others.
+        It takes the likeliest word, unless `do_sample` or a `temperature` above 0 asks for samples.
         """
         return [self._generate(*request.args) for request in requests]
 
@@ -86,20 +90,9 @@ class HarnessModel:
         temperature = float(options.get("temperature", 1.0 if options.get("do_sample") else 0.0))
         if options.get("do_sample") is False:
             temperature = 0.0
-        drawn = (
-            self.lm.hmm()
-            .sample(
-                1,
-                prefix=self.lm.encode(context),
-                generator=self.generator,
-                temperature=temperature,
-                max_length=int(next((options[name] for name in LENGTHS if name in options), 256)),
-            )[0]
-            .tolist()
-        )
-        if self.lm.tokenizer.end in drawn:
-            drawn = drawn[: drawn.index(self.lm.tokenizer.end)]
-        text = self.lm.decode(drawn)
+        length = int(next((options[name] for name in LENGTHS if name in options), LONGEST))
+        (drawn,) = sample(self.lm, 1, context, length, None, temperature, generator=self.generator)
+        text = self.lm.decode(drawn.ids)
         until = options.get("until") or []
         for stop in [until] if isinstance(until, str) else until:
             text = text.split(stop)[0] if stop else text
@@ -108,9 +101,8 @@ class HarnessModel:
     def _encode(self, context: str, continuation: str) -> tuple[list[int], int]:
         """The ids of both together, and how many of them belong to the context.
 
-        Spaces at the end of a context go with the continuation, as a tokenizer may want them. Where
-        both meet in one token it is the continuation's, with all that follows; a continuation that
-        is not empty has one token at least.
+        Spaces at the end of a context belong to the continuation, because of subword tokenizers. So
+        does a token that spans both. A continuation that is not empty has at least one token.
         """
         whole = self.lm.encode(context + continuation)
         if not continuation:
@@ -122,7 +114,7 @@ class HarnessModel:
         return whole, same
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        """Numbers of requests, those of similar length together."""
+        """Indices of requests, in batches of similar length."""
         order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
         for first in range(0, len(order), self.batch_size):
             yield order[first : first + self.batch_size]
@@ -149,7 +141,7 @@ def continuations(
 
 @cache
 def register() -> type:
-    """The class for the harness, known there as "bighmm"; ValueError if it is not installed."""
+    """The class for the harness, registered as "bighmm"; ValueError if lm-eval is not installed."""
     if importlib.util.find_spec("lm_eval") is None:
         raise ValueError("lm-eval is not installed; install bighmm[lm-eval]")
     from lm_eval.api.model import LM

@@ -1,35 +1,81 @@
-"""Perplexity together with its conventions, and the check that it is one."""
+"""Perplexity with its conventions, and the check that a model is normalised."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from bighmm.base.settings import check_at_least_one
 from bighmm.data.batches import padded_rows
 from bighmm.data.corpus import sentence_bounds
 from bighmm.hmm import HMM
+from bighmm.lm.protocol import LM, Convention, Predictor
+
+if TYPE_CHECKING:
+    from bighmm.data.corpus import Corpus
 
 SENTENCES_AT_ONCE = 2048
-TOLERANCE = 1e-3
-
-Convention = Literal["reset", "carry"]
+TOLERANCE = 1e-3  # of the sum of all next-word probabilities
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Every token counts, the end mark and unknown words as well."""
+    """Perplexity of a text. Every token counts, end marks and unknown words included."""
 
     perplexity: float  # exp(-log_prob / tokens)
     log_prob: float  # in nats
     tokens: int
     convention: Convention  # what follows an end mark: the start distribution, or the old state
-    vocabulary: str  # hash of the vocabulary: figures with different ones do not compare
+    vocabulary: str  # hash of the vocabulary; figures of different vocabularies do not compare
     split: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusEvaluation(Evaluation):
+    """Perplexity of a corpus' split, and what it is compared with."""
+
+    unigram_perplexity: float
+    largest_deviation_from_one: float | None = None  # None: not checked
+
+
+def evaluate_corpus(
+    lm: LM,
+    corpus: Corpus,
+    split: str = "test",
+    *,
+    convention: Convention | None = None,
+    check_normalised: bool = False,
+    contexts: int = 32,
+) -> CorpusEvaluation:
+    """Perplexity of a split of a corpus, beside that of the unigram model of its training text.
+
+    convention: without one, that of the model's family.
+    check_normalised: also sum the next-word probabilities in so many sampled `contexts`. Raises
+        ValueError if a sum is not one within `TOLERANCE`.
+
+    Raises ValueError if the corpus was made with another vocabulary.
+    """
+    check_at_least_one(contexts, "contexts")
+    found = lm.perplexity(corpus, split=split, convention=convention or lm.convention)
+    tokens, deviation = corpus.split(split), None
+    if check_normalised:
+        deviation = deviation_from_one(lm.predictor(), tokens, contexts)
+        if not deviation <= TOLERANCE:
+            raise ValueError(
+                f"the model is not normalised: the probabilities of the next word sum to one only "
+                f"within {deviation:.2g}, which must be at most {TOLERANCE}"
+            )
+    unigram = unigram_perplexity(corpus.split("train"), tokens, corpus.tokenizer.size)
+    return CorpusEvaluation(
+        **dataclasses.asdict(found),
+        unigram_perplexity=unigram,
+        largest_deviation_from_one=deviation,
+    )
 
 
 @torch.no_grad()
@@ -45,8 +91,8 @@ def evaluate(
     """Perplexity of a stream of token ids.
 
     "reset": after each end mark the state is drawn from the start distribution, so sentences are
-    independent, and so at the beginnings of `documents` where these are given. "carry": the stream
-    is one sequence. Without an end mark both are the same.
+    independent; the same holds at the beginnings of `documents`, where these are given. "carry":
+    the stream is one sequence. Without an end mark both are the same.
     """
     tokens = _stream(tokens)
     if convention == "carry" or hmm.end is None:
@@ -60,47 +106,49 @@ def evaluate(
     return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, split)
 
 
-def deviation_from_one(hmm: Any, tokens: np.ndarray, contexts: int = 32, seed: int = 0) -> float:
+def deviation_from_one(
+    predictor: Predictor, tokens: np.ndarray, contexts: int = 32, seed: int = 0
+) -> float:
     """The largest |Σ_x p(x | context) − 1| over sampled contexts of the stream.
 
-    `hmm` is an `HMM` or any other predictor with `end` and `next_token`.
-
-    A context is the beginning of a sentence up to a random position, at least the empty one.
+    A context is the beginning of a sentence up to a random position; it may be empty.
     """
     tokens = _stream(tokens)
-    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end)
+    bounds = sentence_bounds(tokens, -1 if predictor.end is None else predictor.end)
     generator = np.random.Generator(np.random.PCG64(seed))
     worst = 0.0
     for _ in range(contexts):
         sentence = generator.integers(len(bounds) - 1)
         last = generator.integers(bounds[sentence], bounds[sentence + 1])
         context = tokens[max(bounds[sentence], last - 200) : last].astype(np.int64)
-        log_probs = hmm.next_token(torch.from_numpy(context).unsqueeze(0))
+        log_probs = predictor.next_token(torch.from_numpy(context).unsqueeze(0))
         total = float(log_probs.double().exp().sum())
         worst = max(worst, abs(total - 1) if math.isfinite(total) else math.inf)
     return worst
 
 
 def sum_over_sentences(
-    hmm: Any,
+    predictor: Predictor,
     tokens: np.ndarray,
     documents: np.ndarray | None = None,
     at_once: int = SENTENCES_AT_ONCE,
 ) -> float:
-    """log p of all sentences, each by itself; `hmm` is an `HMM` or another predictor."""
-    bounds = sentence_bounds(tokens, -1 if hmm.end is None else hmm.end, documents)
+    """log p of all sentences, each of them independent of the others."""
+    bounds = sentence_bounds(tokens, -1 if predictor.end is None else predictor.end, documents)
     lengths = np.diff(bounds)
     by_length = np.argsort(-lengths, kind="stable")
     total = 0.0
     for i in range(0, len(by_length), at_once):
         rows = by_length[i : i + at_once]
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
-        log_probs = hmm.log_prob(ids, torch.from_numpy(lengths[rows]))
+        log_probs = predictor.log_prob(ids, torch.from_numpy(lengths[rows]))
         total += float(log_probs.double().sum())
     return total
 
 
 class Stream(NamedTuple):
+    """Token ids to evaluate, in their order."""
+
     tokens: np.ndarray
     documents: np.ndarray | None  # where they begin, and where the last one ends
     split: str | None

@@ -1,123 +1,166 @@
-"""Text with gaps in it.
+"""Questions about the gaps of a text: samples, the likeliest fillings, the likeliest words.
 
-    ___      one word                 "the ___ sat on the mat"
-    ___3     exactly three words
-    ___1-4   one to four words
+`gapped_text` says how gaps are written. All answers are exact, given everything that is known on
+both sides of the gaps. Where lengths are open,
 
-Words are what the tokenizer makes of a text, so with a subword tokenizer they are its pieces. Three
-underscores or more, which are not part of a word, are a gap. Where a gap may have several lengths,
-every choice of lengths is a text of its own to the model, and the choices have the probabilities
-that the model gives to these texts: p(known words, lengths) = Σ p(text) over all fillings of these
-lengths.
+    p(lengths | known words) ∝ Σ p(text) over all fillings of these lengths.
+
+`sample_fillings`, `best_fillings` and `gap_words` are about text; `draw`, `best`, `word_probs` and
+`length_probs` are the same for an `HMM` and token ids.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from bighmm.base.randomness import generator_for
+from bighmm.base.settings import check_at_least_one
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
-from bighmm.infer.positions import GAP
-from bighmm.infer.sequences import padded
+from bighmm.lm.gapped_text import Filled, GappedText, Lengths
+from bighmm.lm.protocol import LM
+from bighmm.lm.questions import WordProb, hmm_of, likeliest_words
 
-MARK = re.compile(r"(?<!\w)_{3,}(?:(\d+)(?:-(\d+))?)?(?!\w)")
-LONGEST = 100  # words in a gap
-MOST_CHOICES = 256  # of lengths, for all gaps of a text together
-
-Lengths = tuple[int, ...]
+IMPOSSIBLE = "the known words have probability zero, so nothing fits the gaps"
 
 
-class Filled(NamedTuple):
-    ids: list[int]  # of the whole text, without the end mark that was put behind it
-    words: list[list[int]]  # what is in each gap
+@dataclass(frozen=True)
+class Filling:
+    """A text whose gaps are filled."""
+
+    text: str
+    words: list[list[str]]  # the tokens in each gap
+
+
+@dataclass(frozen=True)
+class LikelyFilling(Filling):
+    """A filling with its probability."""
+
+    log_prob: float  # log p(whole text)
+    prob: float  # p(filling | all that is known)
+
+
+@dataclass(frozen=True)
+class BestFillings:
+    """The likeliest fillings, best first."""
+
+    fillings: list[LikelyFilling]
+    exact: bool  # whether no likelier filling can have been missed
+    open_lengths: bool  # whether a gap has several lengths: a text may then fit in several ways
+
+
+@dataclass(frozen=True)
+class LengthProb:
+    """p(lengths of all gaps | known words)."""
+
+    lengths: list[int]
+    prob: float
+
+
+@dataclass(frozen=True)
+class GapWords:
+    """The likeliest words at one position of a gap, both counted from 1."""
+
+    gap: int
+    word: int
+    words: list[WordProb]
+
+
+@dataclass(frozen=True)
+class GapAnswer:
+    """The likeliest words at every position of the gaps."""
+
+    lengths: list[LengthProb] | None  # the likeliest first; None where all lengths are known
+    gaps: list[GapWords]  # of the likeliest lengths
+
+
+def sample_fillings(
+    lm: LM,
+    text: str,
+    n: int = 1,
+    *,
+    open_end: bool = False,
+    ends: bool = False,
+    seed: int | None = None,
+    generator: torch.Generator | None = None,
+) -> list[Filling]:
+    """n exact samples of a text with gaps; where a length is open it is drawn too.
+
+    The text ends after its last word, unless `open_end`. A gap holds no end mark, unless `ends`.
+    The same seed gives the same fillings; without a seed and a generator they differ every time.
+    Raises ValueError with the reason if the text has no gap, if nothing fits one, and if `lm` is
+    not an HMM; so do the other questions about gaps.
+    """
+    hmm, gapped = _read(lm, text, open_end)
+    if generator is None:
+        generator = generator_for(lm.device, seed)
+    return [_filling(lm, filled) for filled in draw(hmm, gapped, n, generator, ends)]
+
+
+def best_fillings(
+    lm: LM, text: str, n: int = 1, *, open_end: bool = False, ends: bool = False
+) -> BestFillings:
+    """The n likeliest fillings that `HMM.best_fill` finds, with p(filling | known words).
+
+    A text that fits gaps of open lengths in several ways is as many fillings.
+    """
+    check_at_least_one(n, "n")
+    hmm, gapped = _read(lm, text, open_end)
+    found = best(hmm, gapped, n, ends)
+    if not found.filled:
+        raise ValueError(IMPOSSIBLE)
+    tokens, sizes = gapped.tokens(gapped.choices)
+    known = float(hmm.known_log_prob(tokens, sizes, ends).logsumexp(0))
+    rows = []
+    for filled, log_prob in zip(found.filled, found.log_probs, strict=True):
+        made = _filling(lm, filled)
+        rows.append(LikelyFilling(made.text, made.words, log_prob, math.exp(log_prob - known)))
+    return BestFillings(rows, found.exact, len(gapped.choices) > 1)
+
+
+def gap_words(
+    lm: LM, text: str, n: int = 5, *, open_end: bool = False, ends: bool = False
+) -> GapAnswer:
+    """The n likeliest words at every position of the gaps.
+
+    Where lengths are open: the n likeliest combinations of lengths, and the words given the
+    likeliest one.
+    """
+    check_at_least_one(n, "n")
+    hmm, gapped = _read(lm, text, open_end)
+    lengths = None
+    if len(gapped.choices) > 1:
+        ranked = sorted(length_probs(hmm, gapped, ends).items(), key=lambda pair: -pair[1])
+        lengths = [LengthProb(list(which), prob) for which, prob in ranked[:n]]
+        gapped = gapped.of_lengths(ranked[0][0])
+    places = [
+        (gap, word) for gap, (size, _) in enumerate(gapped.ranges, 1) for word in range(1, size + 1)
+    ]
+    found = word_probs(hmm, gapped, ends).words
+    words = [
+        GapWords(gap, word, likeliest_words(lm.tokenizer, row, n))
+        for (gap, word), row in zip(places, found, strict=True)
+    ]
+    return GapAnswer(lengths, words)
 
 
 class Best(NamedTuple):
     filled: list[Filled]
-    log_probs: list[float]  # log p(text), of the fillings best first
-    exact: bool  # these are certainly the best
-
-
-@dataclass(frozen=True)
-class GappedText:
-    """What stands before, between and behind the gaps, and how long each gap may be."""
-
-    pieces: list[list[int]]  # token ids, one piece more than there are gaps
-    ranges: list[tuple[int, int]]  # the shortest and the longest that each gap may be
-    ended: bool  # the last piece has an end mark that the text had not
-
-    @staticmethod
-    def read(text: str, tokenizer: Tokenizer, open_end: bool = False) -> GappedText:
-        """A text with `___` for its gaps; its end mark comes after it, unless its end is open.
-
-        Raises ValueError if there is no gap, or too much of one.
-        """
-        marks = list(MARK.finditer(text))
-        if not marks:
-            raise ValueError(
-                "the text has no gap; write ___ for one word, ___3 for three words or ___1-4 for "
-                "one to four"
-            )
-        ranges = [_range(mark) for mark in marks]
-        begins, ends = [mark.end() for mark in marks], [mark.start() for mark in marks]
-        pieces = [text[a:b] for a, b in zip([0, *begins], [*ends, len(text)], strict=True)]
-        # A space belongs to the word behind it, as subword tokenizers have it.
-        known = [tokenizer.encode(piece.rstrip(" \t")) for piece in pieces]
-        ended = not open_end and known[-1][-1:] != [tokenizer.end]
-        if ended:
-            known[-1] = [*known[-1], tokenizer.end]
-        found = GappedText(known, ranges, ended)
-        number = math.prod(high - low + 1 for low, high in ranges)
-        if number > MOST_CHOICES:
-            raise ValueError(
-                f"the gaps of the text can have {number:,} different lengths together; at most "
-                f"{MOST_CHOICES} can be tried, so give fewer or narrower ranges"
-            )
-        return found
-
-    @property
-    def choices(self) -> list[Lengths]:
-        """Every choice of the lengths of all gaps."""
-        return list(itertools.product(*(range(low, high + 1) for low, high in self.ranges)))
-
-    def of_lengths(self, lengths: Lengths) -> GappedText:
-        """The same text with gaps of these lengths."""
-        return replace(self, ranges=[(length, length) for length in lengths])
-
-    def tokens(self, choices: list[Lengths]) -> tuple[Tensor, Tensor]:
-        """The text with gaps of these lengths: ids (B, T), -1 in the gaps, and lengths (B,)."""
-        rows = []
-        for lengths in choices:
-            row = list(self.pieces[0])
-            for length, piece in zip(lengths, self.pieces[1:], strict=True):
-                row += [GAP] * length + piece
-            rows.append(row)
-        return padded(rows)
-
-    def filled(self, row: list[int], lengths: Lengths) -> Filled:
-        """What a row of ids, and more behind it, has in gaps of these lengths."""
-        words = []
-        place = len(self.pieces[0])
-        for length, piece in zip(lengths, self.pieces[1:], strict=True):
-            words.append(row[place : place + length])
-            place += length + len(piece)
-        return Filled(row[: place - self.ended], words)
+    log_probs: list[float]  # log p(text) of each, the highest first
+    exact: bool  # whether no likelier filling can have been missed
 
 
 def draw(
     hmm: HMM, text: GappedText, n: int, generator: torch.Generator | None, ends: bool
 ) -> list[Filled]:
-    """n exact samples: lengths, and words of these lengths, given all that is known."""
-    if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
+    """n exact samples: lengths, and tokens of these lengths, given all that is known."""
+    check_at_least_one(n, "n")
     choices = text.choices
     tokens, sizes = text.tokens(choices)
     chosen = torch.zeros(n, dtype=torch.long)
@@ -130,7 +173,7 @@ def draw(
 
 
 def word_probs(hmm: HMM, text: GappedText, ends: bool) -> FillProbs:
-    """As `hmm.fill_probs`; ValueError if a gap has a range of lengths."""
+    """As `HMM.fill_probs`; ValueError if a gap has a range of lengths."""
     if len(text.choices) > 1:
         raise ValueError(
             "the probabilities of words need gaps of known lengths; write ___2 instead of ___1-3"
@@ -140,15 +183,15 @@ def word_probs(hmm: HMM, text: GappedText, ends: bool) -> FillProbs:
 
 
 def length_probs(hmm: HMM, text: GappedText, ends: bool) -> dict[Lengths, float]:
-    """p(lengths of the gaps | known words) for every choice of them."""
+    """p(lengths of the gaps | known words) for every combination of them."""
     return dict(zip(text.choices, _choice_probs(hmm, text, ends).tolist(), strict=True))
 
 
 def best(hmm: HMM, text: GappedText, k: int, ends: bool) -> Best:
-    """The k most likely fillings of all lengths, or all that there are.
+    """The k likeliest fillings over all lengths, or all that there are.
 
-    Where a text fits in several ways, since gaps are next to each other or what is between them is
-    also in them, each way is a filling, as it is for samples and for p(lengths).
+    Where a text fits in several ways, because gaps are adjacent or the known words between them
+    also occur in them, each way is a filling, as it is for samples and for p(lengths).
     """
     tokens, sizes = text.tokens(text.choices)
     answer = hmm.best_fill(tokens, k, sizes, ends)
@@ -156,29 +199,29 @@ def best(hmm: HMM, text: GappedText, k: int, ends: bool) -> Best:
     for lengths, rows, scores in zip(
         text.choices, answer.words.tolist(), answer.log_prob.tolist(), strict=True
     ):
-        for row, score in zip(rows, scores, strict=True):
-            if score > -math.inf:
-                found.append((score, text.filled(row, lengths)))
+        for row, log_prob in zip(rows, scores, strict=True):
+            if log_prob > -math.inf:
+                found.append((log_prob, text.filled(row, lengths)))
     ranked = sorted(found, key=lambda pair: -pair[0])[:k]
     exact = bool(answer.exact.all())
-    return Best([filled for _, filled in ranked], [score for score, _ in ranked], exact)
+    return Best([filled for _, filled in ranked], [log_prob for log_prob, _ in ranked], exact)
 
 
 def _choice_probs(hmm: HMM, text: GappedText, ends: bool) -> Tensor:
     tokens, sizes = text.tokens(text.choices)
     log_probs = hmm.known_log_prob(tokens, sizes, ends)
     if not bool((log_probs > -torch.inf).any()):
-        raise ValueError("the known words have probability zero, so nothing fits the gaps")
+        raise ValueError(IMPOSSIBLE)
     return log_probs.softmax(0)
 
 
-def _range(mark: re.Match[str]) -> tuple[int, int]:
-    low = int(mark[1] or 1)
-    high = int(mark[2] or low)
-    if not low <= high or high < 1:
-        raise ValueError(
-            f"the gap {mark[0]} has no length; write ___3 for three words or ___1-4 for one to four"
-        )
-    if high > LONGEST:
-        raise ValueError(f"the gap {mark[0]} is too long; a gap has at most {LONGEST} words")
-    return low, high
+def _read(lm: LM, text: str, open_end: bool) -> tuple[HMM, GappedText]:
+    return hmm_of(lm, "fillings"), GappedText.read(text, lm.tokenizer, open_end)
+
+
+def _filling(lm: LM, filled: Filled) -> Filling:
+    return Filling(lm.decode(filled.ids), [_tokens(lm.tokenizer, gap) for gap in filled.words])
+
+
+def _tokens(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    return [tokenizer.token(i) for i in ids]

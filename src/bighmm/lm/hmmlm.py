@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,8 +35,10 @@ from bighmm.base.files import (
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
-from bighmm.lm import gaps
-from bighmm.lm.evaluation import Convention, Evaluation, evaluate, stream_of
+from bighmm.lm import gaps, questions
+from bighmm.lm.evaluation import Evaluation, evaluate, stream_of
+from bighmm.lm.gapped_text import GappedText
+from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.model import params
 from bighmm.model.support import Support, restore_support
@@ -53,25 +55,28 @@ VOCABULARIES = ("vocab.json", "tokenizer.json", "tokenizer_config.json", "tokeni
 class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
     """A hidden Markov language model: parameters, support and tokenizer."""
 
-    convention: Convention = "reset"  # of `perplexity`, if none is asked for
+    convention: Convention = "reset"  # that `perplexity` uses if none is given
 
     def __init__(
         self,
-        kind: str,
+        parameterisation: str,
         options: Any,
         support: Support,
         tokenizer: Tokenizer,
         *,
         seed: int | None = None,
     ) -> None:
-        """Fresh random parameters of parameterisation `kind` with its dataclass of `options`."""
+        """Random initial parameters.
+
+        parameterisation: its name, with the dataclass of its `options`.
+        """
         if support.vocabulary_size != tokenizer.size:
             raise ValueError(
                 f"the support knows {support.vocabulary_size} tokens but the tokenizer has "
                 f"{tokenizer.size}; both must come from the same vocabulary"
             )
-        self.parameterisation, self.options, self.tokenizer = kind, options, tokenizer
-        self.params = params.build(kind, options, support, tokenizer.end, seed)
+        self.parameterisation, self.options, self.tokenizer = parameterisation, options, tokenizer
+        self.params = params.build(parameterisation, options, support, tokenizer.end, seed)
         self._hmm: HMM | None = None
 
     def encode(self, text: str) -> list[int]:
@@ -79,6 +84,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return self.tokenizer.encode(text)
 
     def decode(self, ids: Any) -> str:
+        """The text of token ids."""
         return self.tokenizer.decode([int(i) for i in ids])
 
     def hmm(self) -> HMM:
@@ -86,7 +92,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         if self._hmm is None:
             with outside_inference_mode(), torch.no_grad():
                 made = self.params()
-                # They may be made of the parameters themselves, which ask for a gradient.
+                # They may be the parameters themselves, which ask for a gradient.
                 transitions, emissions = made.transitions.detach(), made.emissions.detach()
                 transitions.precompute()
                 made = dataclasses.replace(made, transitions=transitions, emissions=emissions)
@@ -94,39 +100,30 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return self._hmm
 
     def predictor(self) -> HMM:
-        """What next words and probabilities are asked of; every family of models has one."""
+        """The same as `hmm()`: every family of models has a predictor."""
         return self.hmm()
 
     def rule(self, **asked: Any) -> Rule:
         """A rule about the words of a text, from phrases: `must`, `must_not`, `in_order`, `starts`,
-        `ends`, `regex`, `words`, `text` and `schema` (see `constraints.rule_from_words`). Phrases
+        `ends`, `regex`, `words`, `text` and `schema` (see `lm.rules.rule_from_words`). Phrases
         are whole words, with subword tokenizers too, unless `by_tokens`.
         """
         return rule_from_words(self.tokenizer, **asked)
 
     def rule_log_prob(self, rule: Rule, length: int, prefix: str = "") -> float:
-        """log p(the text goes on for at most `length` words, which satisfy the rule, and ends)."""
-        _check_length(length)
-        ended = until(rule, self.tokenizer.end)
-        return float(self.hmm().rule_log_prob(ended, length + 1, self.encode(prefix)))
+        """log p(the text ends after at most `length` more tokens, which satisfy the rule)."""
+        ended, room = until(rule, self.tokenizer.end), questions.check_length(length, rule)
+        return float(self.hmm().rule_log_prob(ended, room + 1, self.encode(prefix)))
 
     def next_token(
         self, text: str, rule: Rule | None = None, remaining: int | None = None
     ) -> Tensor:
         """log p(next token | text) (V,).
 
-        With a rule, given that the text ends after at most `remaining` more words and they satisfy
-        it.
+        With a rule, given that the text ends after at most `remaining` (100) more tokens, which
+        satisfy it.
         """
-        ids = torch.tensor([self.encode(text)], dtype=torch.long)
-        if rule is None:
-            return self.hmm().next_token(ids)[0]
-        if remaining is None or remaining < 0:
-            raise ValueError(
-                "the next word under a rule needs `remaining`, the largest number of words to come"
-            )
-        ended = until(rule, self.tokenizer.end)
-        return self.hmm().next_token(ids, rule=ended, remaining=remaining + 1)[0]
+        return questions.next_log_probs(self, text, rule, remaining)
 
     def sample(
         self,
@@ -137,21 +134,13 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         generator: torch.Generator | None = None,
         temperature: float = 1.0,
     ) -> list[str]:
-        """n texts that begin with `prefix` and go on for at most `length` words (1,000).
+        """n texts that begin with `prefix` and go on for at most `length` (100) tokens.
 
-        With a rule, or one for each text, the words after the prefix satisfy it, and the text ends
-        after at most `length` (100) of them: time and memory grow with it. Raises ValueError with
-        the reason if a rule cannot hold.
+        With a rule, or one for each text, the tokens after the prefix satisfy it and the text ends;
+        time and memory grow with `length`. Raises ValueError with the reason if a rule cannot hold.
         """
-        if length is None:
-            length = 1000 if rule is None else 100
-        _check_length(length)
-        before, end = self.encode(prefix), self.tokenizer.end
-        drawn = self.hmm().sample(
-            n, None, before, generator, temperature, max_length=length + 1, rule=rule
-        )
-        rows = [[*row[:length], end] for row in drawn.tolist()]
-        return [self.decode([*before, *row[: row.index(end)]]) for row in rows]
+        drawn = questions.draw_texts(self, n, prefix, length, rule, temperature, generator)
+        return [sample.text for sample in drawn]
 
     def fill(
         self,
@@ -168,56 +157,54 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         `ends`. Raises ValueError with the reason if the text has no gap or one that cannot be
         filled; the other questions about gaps do so too.
         """
-        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        gapped = GappedText.read(text, self.tokenizer, open_end)
         drawn = gaps.draw(self.hmm(), gapped, n, generator, ends)
         return [self.decode(filled.ids) for filled in drawn]
 
     def fill_probs(self, text: str, *, open_end: bool = False, ends: bool = False) -> FillProbs:
-        """log p(word | all that is known) for every gap, whose lengths are known: (gaps, V)."""
-        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        """log p(word | all that is known) (gaps, V) for every gap; their lengths must be known."""
+        gapped = GappedText.read(text, self.tokenizer, open_end)
         return gaps.word_probs(self.hmm(), gapped, ends)
 
     def fill_lengths(
         self, text: str, *, open_end: bool = False, ends: bool = False
     ) -> dict[tuple[int, ...], float]:
-        """p(lengths of all gaps | all that is known) for every choice that the text leaves."""
-        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        """p(lengths of all gaps | all that is known) for every combination of lengths."""
+        gapped = GappedText.read(text, self.tokenizer, open_end)
         return gaps.length_probs(self.hmm(), gapped, ends)
 
     def best_fill(
         self, text: str, k: int = 1, *, open_end: bool = False, ends: bool = False
     ) -> list[tuple[str, float]]:
-        """The k most likely fillings that `HMM.best_fill` finds, and log p of the whole texts."""
-        gapped = gaps.GappedText.read(text, self.tokenizer, open_end)
+        """The k likeliest fillings that `HMM.best_fill` finds, with log p of the whole texts."""
+        gapped = GappedText.read(text, self.tokenizer, open_end)
         found = gaps.best(self.hmm(), gapped, k, ends)
         texts = [self.decode(filled.ids) for filled in found.filled]
         return list(zip(texts, found.log_probs, strict=True))
 
     @property
-    def size(self) -> int:
+    def num_parameters(self) -> int:
         """How many numbers the model is made of."""
         return sum(p.numel() for p in self.params.parameters())
 
     def clear_cache(self) -> None:
-        """Drop the cached HMM because the parameters have changed."""
+        """Drop the cached HMM, because the parameters have changed."""
         self._hmm = None
 
     @property
     def device(self) -> torch.device:
         return next(self.params.parameters()).device
 
-    def to(
-        self, device: torch.device | str, operands: Literal["auto", "float32", "bfloat16"] = "auto"
-    ) -> HMMLM:
-        """Move to a device; there `operands` is the type of the vectors whose products are logits.
+    def to(self, device: torch.device | str, matmul_dtype: MatmulDtype = "auto") -> HMMLM:
+        """Move to a device, and set the type of the vectors whose products are logits.
 
         "auto" is bfloat16 on a GPU, where kernels multiply it fast, and float32 elsewhere. The
-        model is exactly normalised with either, but not quite the same one.
+        model is exactly normalised with either, but its probabilities differ slightly.
         """
         self.params.to(device)
-        if operands == "auto":
-            operands = "bfloat16" if self.device.type == "cuda" else "float32"
-        self.params.matmul_dtype = operands
+        if matmul_dtype == "auto":
+            matmul_dtype = "bfloat16" if self.device.type == "cuda" else "float32"
+        self.params.matmul_dtype = matmul_dtype
         self.clear_cache()
         return self
 
@@ -276,13 +263,13 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             "support": described,
             "vocabulary": self.tokenizer.fingerprint(),
         }
-        # So that a folder that is left half written is known as a model's, and may be overwritten.
+        # First, so that a folder that is left half written is recognised and may be overwritten.
         write_json(save_directory / CONFIG, config)
         tensors |= self.params.state_dict()
         weights = {name: t.detach().cpu() for name, t in tensors.items()}
         write_tensors(save_directory / WEIGHTS, weights)
         for name in (*VOCABULARIES, BLOCKS):
-            (save_directory / name).unlink(missing_ok=True)  # another model may have been here
+            (save_directory / name).unlink(missing_ok=True)  # of an earlier model
         self.tokenizer.save(save_directory)
         names = {WEIGHTS, *VOCABULARIES}
         if block_of is not None:
@@ -329,13 +316,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return lm
 
 
-def _check_length(length: int) -> None:
-    if length < 0:
-        raise ValueError(f"a text goes on for at least 0 words, not {length}")
-
-
 def _check_place(folder: Path) -> None:
-    """Raises ValueError if a model that is saved there would overwrite what is not a model."""
+    """Raises ValueError if saving a model there would overwrite files of another kind."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, so no model can be saved there; choose another name")
     names = (CONFIG, WEIGHTS, BLOCKS, *VOCABULARIES)

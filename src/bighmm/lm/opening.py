@@ -1,23 +1,29 @@
-"""Models of any family: finding and opening one, its device, and texts that it writes."""
+"""Finding and opening models of any family, the device to use, and the corpus of a run.
+
+Nothing here imports torch before it is needed.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from bighmm.base import files
 from bighmm.base.files import read_json
-from bighmm.base.settings import check_seed
-from bighmm.lm import baselines
-from bighmm.lm.baselines import Baseline
-from bighmm.lm.hmmlm import HMMLM
 
-RECIPE = "recipe.json"  # what a run has from its beginning on
+if TYPE_CHECKING:
+    import torch
+
+    from bighmm.data.corpus import Corpus
+    from bighmm.lm.hmmlm import HMMLM
+    from bighmm.lm.protocol import LM, MatmulDtype
+
+RECIPE = "recipe.json"  # in the folder of every run, from its beginning on
 
 
-def find_model(path: Path) -> Path:
-    """The folder of a model, given it or the run that trained it."""
+def find_model(path: str | Path) -> Path:
+    """The folder of a model, given that folder or that of the run that trained it."""
+    path = Path(path)
     if not path.is_dir():
         raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
     found = files.model_folder(path)
@@ -26,26 +32,75 @@ def find_model(path: Path) -> Path:
     return found
 
 
-def open_model(path: Path) -> HMMLM | Baseline:
-    """The model of a folder, of whatever family it is."""
+def open_model(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    matmul_dtype: MatmulDtype = "auto",
+) -> LM:
+    """The model of a folder or a run, of whatever family it is, on a device.
+
+    device: as for `find_device`. matmul_dtype: as for `HMMLM.to`. Raises ValueError with one
+    sentence if there is no such model or device, or a file is missing or damaged.
+    """
+    from bighmm.lm import baselines
+    from bighmm.lm.hmmlm import HMMLM
+
+    where = find_device(device)
     folder = find_model(path)
     config = read_json(folder / "config.json")
     family = config.get("family", "hmm") if isinstance(config, dict) else "hmm"
+    lm: LM
     if family == "hmm":
-        return HMMLM.from_pretrained(folder)
-    return baselines.find(family).model.load(folder)
+        lm = HMMLM.from_pretrained(folder)
+    else:
+        lm = baselines.find(family).model.load(folder)
+    return lm.to(where, matmul_dtype)
 
 
-def open_hmm(path: Path, what: str) -> HMMLM:
-    """The model of a folder, which must be an HMM as `what` is asked of it."""
-    lm = open_model(path)
+def open_hmm(
+    path: str | Path,
+    what: str,
+    device: str | torch.device = "cpu",
+    matmul_dtype: MatmulDtype = "auto",
+) -> HMMLM:
+    """As `open_model`, for a question about `what` that only an HMM answers.
+
+    Raises ValueError if the model is of another family.
+    """
+    from bighmm.lm.hmmlm import HMMLM
+
+    lm = open_model(path, device, matmul_dtype)
     if not isinstance(lm, HMMLM):
         raise ValueError(f"{path} is not a hidden Markov model, so it has no {what}")
     return lm
 
 
-def find_device(name: str) -> torch.device:
-    """cpu, cuda, or auto: a GPU if there is one. ValueError if it is not there."""
+def corpus_for(path: str | Path, data: str | None = None) -> Corpus:
+    """The corpus `data` in the tokens of a model; without it, the one its run was trained on.
+
+    Raises ValueError if there is no such corpus, or it is not known what the model was trained on.
+    """
+    from bighmm.data.corpus import prepare
+
+    return prepare(data or trained_on(path), tokenizer=find_model(path))
+
+
+def trained_on(run: str | Path) -> str:
+    """The corpus that a run was trained on; ValueError if that is not known."""
+    path = Path(run) / RECIPE
+    if not path.exists():
+        raise ValueError(f"{run} does not say what it was trained on; give --data")
+    saved = read_json(path)
+    try:
+        return str(saved["recipe"]["corpus"]["data"])
+    except (KeyError, TypeError):
+        raise ValueError(f"{path} is damaged: it does not say what the run was asked for") from None
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """cpu, cuda (or cuda:1, …), or auto: a GPU if there is one. ValueError if it is not there."""
+    import torch
+
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -53,36 +108,7 @@ def find_device(name: str) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise ValueError(f"there is no device {name!r}; use cpu, cuda or auto")
+        raise ValueError(f"there is no device {str(name)!r}; use cpu, cuda or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"there is no GPU {name!r} that torch can use here; use --device cpu")
+        raise ValueError(f"there is no GPU {str(name)!r} that torch can use here; use --device cpu")
     return device
-
-
-def generator_for(device: torch.device, seed: int | None) -> torch.Generator:
-    """Random numbers from a seed, or different ones every time."""
-    generator = torch.Generator(device)
-    if seed is None:
-        generator.seed()
-        return generator
-    check_seed(seed)
-    return generator.manual_seed(seed)
-
-
-def sample_texts(
-    lm: HMMLM | Baseline,
-    n: int,
-    prefix: str = "",
-    seed: int | None = None,
-    length: int | None = None,
-    temperature: float = 1.0,
-) -> list[str]:
-    """Texts up to their end mark, or of `length` words; the same for the same seed."""
-    before = lm.encode(prefix)
-    drawn = lm.predictor().sample(n, length, before, generator_for(lm.device, seed), temperature)
-    texts = []
-    for row in drawn.tolist():
-        if length is None and lm.tokenizer.end in row:
-            row = row[: row.index(lm.tokenizer.end)]
-        texts.append(lm.decode([*before, *row]).rstrip("\n"))
-    return texts

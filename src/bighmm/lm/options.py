@@ -1,9 +1,14 @@
-"""Options of the baselines that come with the package, by name; see `model.options`."""
+"""Options of the baselines that come with the package, by name, and the default length of texts.
+
+They stand apart from what they describe: a command's help must not wait for torch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+DEFAULT_LENGTH = 100  # tokens after the prefix at most, the end mark not counted
 
 
 @dataclass(frozen=True)

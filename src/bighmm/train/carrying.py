@@ -10,6 +10,8 @@ Between two steps it is a dictionary of tensors in terms of the states of the wh
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -37,10 +39,16 @@ def to_carry(
 ) -> Carry:
     """The carried distribution over the states of `model`, which keeps `kept` of `num_states`.
 
-    Where none of the states that had any weight is kept, all that are kept get the same.
+    Where none of the states that had any weight is kept, all that are kept get the same. Without a
+    mask the states are those of the window before.
     """
-    now = _whole_model_ids(model, state["tokens"], kept)
-    log_alpha = renormalise(state["states"], state["log_alpha"], now, num_states, impl)
+    states, log_alpha = state["states"], state["log_alpha"]
+    if kept is None and states.shape[1] == model.support.states_per_token:
+        at_start = (states < 0).all(1, keepdim=True)
+        log_alpha = torch.where(at_start, -math.log(states.shape[1]), log_alpha)
+    else:
+        now = _whole_model_ids(model, state["tokens"], kept)
+        log_alpha = renormalise(states, log_alpha, now, num_states, impl)
     return Carry(state["tokens"], log_alpha, state["fresh"])
 
 

@@ -23,7 +23,9 @@ from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline
 from bighmm.lm.evaluation import Evaluation, unigram_perplexity
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.lm.opening import RECIPE, find_device, open_model, sample_texts
+from bighmm.lm.opening import RECIPE, find_device, open_model
+from bighmm.lm.protocol import LM
+from bighmm.lm.questions import sample
 from bighmm.train.loop import Observer, StepReport, Training
 from bighmm.train.recipe import Recipe, differences, from_dict
 from bighmm.train.setup import new_model, open_data
@@ -53,7 +55,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class _Trained:
-    lm: HMMLM | Baseline  # the best model, as it was saved
+    lm: LM  # the best model, as it was saved
     steps: int
     seconds: float
 
@@ -128,7 +130,7 @@ def _train_in_steps(
     states = f"{recipe.model.states:,} states" if isinstance(lm, HMMLM) else recipe.model.family
     with watch.training() as observer:
         training = Training(recipe, corpus, lm, folder, observer)
-        watch.say(f"{states}, {lm.size:,} parameters, {lm.device}; run: {folder}")
+        watch.say(f"{states}, {lm.num_parameters:,} parameters, {lm.device}; run: {folder}")
         if not resume:
             _begin(folder, recipe, corpus)
         elif existing_folder(folder / "checkpoint") is not None:
@@ -155,7 +157,7 @@ def _count(
     seconds = time.monotonic() - began
     _begin(folder, recipe, corpus)
     replace_folder(folder / "model", lm.save_pretrained, keep_previous=False)
-    watch.say(f"{recipe.model.family}, {lm.size:,} parameters; run: {folder}")
+    watch.say(f"{recipe.model.family}, {lm.num_parameters:,} parameters; run: {folder}")
     return _Trained(lm, 0, seconds)
 
 
@@ -179,12 +181,12 @@ def _finish(
     result = {
         "run": str(folder),
         "recipe": recipe.to_dict(),
-        "num_parameters": lm.size,
+        "num_parameters": lm.num_parameters,
         "steps": trained.steps,
         "seconds": round(trained.seconds, 2),
         "device": str(lm.device),
         **figures,
-        "samples": sample_texts(lm, 3, seed=recipe.training.seed),
+        "samples": [drawn.text for drawn in sample(lm, 3, seed=recipe.training.seed)],
     }
     result["wall_seconds"] = round(time.monotonic() - began, 2)  # since the run was last started
     write_json(folder / "result.json", result)

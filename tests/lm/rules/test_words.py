@@ -118,8 +118,11 @@ def test_impossible(lm):
     with pytest.raises(ValueError, match="probability zero"):
         lm.sample(1, 8, rule=lm.rule(regex=everything))
     assert lm.rule_log_prob(lm.rule(words=(9, None)), 3) == -math.inf
-    with pytest.raises(ValueError, match="needs `remaining`"):
-        lm.next_token("", lm.rule(must="cat"))
+    with pytest.raises(ValueError, match="at least 0 tokens after its prefix, not -1"):
+        lm.next_token("", lm.rule(must="cat"), -1)
+    torch.testing.assert_close(
+        lm.next_token("", lm.rule(must="cat")), lm.next_token("", lm.rule(must="cat"), 100)
+    )
 
 
 @pytest.mark.parametrize(

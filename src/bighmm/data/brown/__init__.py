@@ -20,5 +20,14 @@ Losses and scores in the code are N times an AMI, so that counts stay integers.
 from bighmm.data.brown.bigrams import average_mutual_information
 from bighmm.data.brown.clustering import Clusters, cluster
 from bighmm.data.brown.paths import read_paths, write_paths
+from bighmm.data.brown.table import ClassWords, class_table
 
-__all__ = ["Clusters", "average_mutual_information", "cluster", "read_paths", "write_paths"]
+__all__ = [
+    "ClassWords",
+    "Clusters",
+    "average_mutual_information",
+    "class_table",
+    "cluster",
+    "read_paths",
+    "write_paths",
+]

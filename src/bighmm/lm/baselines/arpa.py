@@ -12,11 +12,14 @@ import numpy as np
 from bighmm.lm.baselines.kneser_ney import KneserNey, Level, find_keys
 
 START, END = b"<s>", b"</s>"
-ARPA_ZERO = -99.0  # how the logarithm of zero is written
+ARPA_ZERO = -99.0  # the logarithm of zero in ARPA files
 
 
 def write_arpa(model: KneserNey, path: str | Path, words: Sequence[str]) -> None:
-    """Write the model as an ARPA file. words: how the ids are spelt; the end mark is </s>."""
+    """Write the model as an ARPA file.
+
+    words: the text of each id; the end mark is written as </s>.
+    """
     names = [*_arpa_names(words, model.vocabulary_size, model.end), START]
     with Path(path).open("wb") as file:
         file.write(b"\\data\\\n")
@@ -43,11 +46,11 @@ def _spelt(
 def read_arpa(path: str | Path, words: Sequence[str], end: int | None = None) -> KneserNey:
     """A backoff model from an ARPA file, however it was smoothed.
 
-    words: how the ids are spelt. The file must have exactly these words; beside them it may have
-    <s>, and an <unk> that is not among them is left out.
+    words: the text of each id. The file must have exactly these words. It may also have <s>, and an
+    <unk> that is not among them is ignored.
     end: the id that </s> in the file stands for.
 
-    Raises ValueError where the file is not of that kind.
+    Raises ValueError if the file cannot be read as such.
     """
     names = _arpa_names(words, len(words), end)
     try:
@@ -93,7 +96,7 @@ def _from_log10(values: np.ndarray) -> np.ndarray:
 
 
 class _ArpaReader:
-    """Reads an ARPA file from its beginning, and says on which line something is wrong."""
+    """Reads an ARPA file; errors name the line."""
 
     def __init__(self, path: Path, file: BinaryIO, names: list[bytes]) -> None:
         self._path, self._file, self._names = path, file, names

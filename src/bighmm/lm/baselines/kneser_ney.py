@@ -8,10 +8,10 @@ Conventions:
 - The vocabulary is closed and <unk> is a word like any other. Every level is interpolated with the
   one below, and the words by themselves with the uniform distribution over the vocabulary, so
   every word has a probability after every context, and they sum to one.
-- The highest order goes by how often an n-gram occurs. Lower orders go by how many different words
-  (or <s>) occur before it. N-grams that begin with <s> have nothing before them and go by how often
-  they occur in every order. This is what SRILM and KenLM do; with numbers of different words, all 1
-  there, nothing would be left of how sentences begin.
+- The highest order counts how often an n-gram occurs. Lower orders count the different words (or
+  <s>) that occur before it. N-grams that begin with <s> have nothing before them, so in every order
+  they count how often they occur, as in SRILM and KenLM; counts of different words would all be 1
+  there and say nothing about how sentences begin.
 - Each order has three discounts, for n-grams counted once, twice, and more often; see
   `estimate_discounts`, also for what is done where the counts do not give them.
 
@@ -71,7 +71,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class KneserNey:
-    """An n-gram model; `KneserNey.fit`, `KneserNey.load` and `read_arpa` make one."""
+    """An n-gram model, made by `KneserNey.fit`, `KneserNey.load` or `read_arpa`."""
 
     vocabulary_size: int
     end: int | None  # the end mark
@@ -91,7 +91,7 @@ class KneserNey:
         """The model of a stream of token ids.
 
         discounts: "modified" for three discounts in each order, "single" for one.
-        documents: where these begin, and a sentence with them even without an end mark before.
+        documents: where documents begin; a sentence begins there too, also without an end mark.
         """
         if order < 1:
             raise ValueError(f"the order is {order}; it must be at least 1")
@@ -114,6 +114,7 @@ class KneserNey:
 
     @property
     def order(self) -> int:
+        """The length of the longest n-grams."""
         return len(self.levels)
 
     def log_probs(self, tokens: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
@@ -155,7 +156,7 @@ class KneserNey:
         return probs
 
     def perplexity(self, tokens: np.ndarray) -> float:
-        """Of a stream; every token counts, end marks and unknown words as well."""
+        """Perplexity of a stream; every token counts, end marks and unknown words included."""
         per_token = -float(self.log_probs(tokens).mean())
         return math.exp(per_token) if per_token < 700 else math.inf
 
@@ -277,7 +278,7 @@ class _Stream:
         self.before = positions - last_start  # how many symbols of the sentence come before this
 
     def ends(self, n: int) -> np.ndarray:
-        """Where n-grams of order n end, that is, with n - 1 symbols of the sentence before."""
+        """The positions with at least n - 1 symbols of their sentence before them."""
         return np.flatnonzero(self.before >= n - 1)
 
 
@@ -322,9 +323,9 @@ def _count(stream: _Stream, order: int) -> list[_Counted]:
 def _interpolate(
     n_grams: _Counted, discounts: np.ndarray, below: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The probabilities of n-grams, and the weights of what is below in each of their contexts.
+    """The probabilities of n-grams, and the weight of the lower order in each of their contexts.
 
-    below: the probabilities of the n-grams that are shorter by one word.
+    below: the probabilities of the n-grams of the lower order.
     """
     counts, contexts = n_grams.counts, n_grams.contexts
     taken = np.append(0, discounts)[np.minimum(counts, 3)]

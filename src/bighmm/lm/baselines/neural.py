@@ -27,8 +27,9 @@ from bighmm.base.files import check_hashes, hashes, read_json, write_json, write
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import find, register
-from bighmm.lm.evaluation import Convention, Evaluation, stream_of, sum_over_sentences
+from bighmm.lm.evaluation import Evaluation, stream_of, sum_over_sentences
 from bighmm.lm.options import FeedForwardOptions, LSTMOptions
+from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.ops import memory as limits
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -38,9 +39,9 @@ State = dict[str, Tensor]  # every tensor has the rows of the batch first
 
 
 class Network(nn.Module):
-    """Word embeddings that are the output weights too, and something between."""
+    """A network between word embeddings, which are also its output weights."""
 
-    memory: int | None = None  # how many words a prediction depends on; None: on all before
+    memory: int | None = None  # how many previous words a prediction depends on; None: all
 
     def __init__(
         self, vocabulary_size: int, width: int, dropout: float, init_scale: float = 1.0
@@ -73,7 +74,7 @@ class Network(nn.Module):
         return self.drop(functional.embedding(tokens, self.words), key, 1)
 
     def drop(self, x: Tensor, key: Tensor | None, place: int) -> Tensor:
-        """Zero a share of x and enlarge the rest; each place in the network has its own mask."""
+        """Dropout; each `place` in the network has a mask of its own, a function of the key."""
         if key is None or self.dropout == 0:
             return x
         noise = randomness.noise(randomness.scrambled(key + place), x.numel()).view(x.shape)
@@ -126,7 +127,7 @@ class LSTM(Network):
 
 
 class NeuralLM:
-    """A network with its vocabulary; trained in steps (see `learn.objective`)."""
+    """A network with its vocabulary; trained in steps (see `train.objective`)."""
 
     family: str
     convention: Convention = "carry"
@@ -149,15 +150,17 @@ class NeuralLM:
         return self.params.words.device
 
     @property
-    def size(self) -> int:
+    def num_parameters(self) -> int:
+        """How many numbers the model is made of."""
         return sum(p.numel() for p in self.params.parameters())
 
-    def to(self, device: torch.device | str, operands: str = "auto") -> NeuralLM:
+    def to(self, device: torch.device | str, matmul_dtype: MatmulDtype = "auto") -> NeuralLM:
+        """Move to a device; the type of its products stays float32."""
         self.params.to(device)
         return self
 
     def clear_cache(self) -> None:
-        """Nothing is cached."""
+        """Does nothing: no values are cached."""
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
@@ -171,7 +174,7 @@ class NeuralLM:
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "carry"
     ) -> Evaluation:
-        """Every token counts."""
+        """Perplexity; every token counts."""
         vocabulary = self.tokenizer.fingerprint()
         tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
         if len(tokens) == 0:
@@ -227,7 +230,7 @@ class LSTMLM(NeuralLM):
 
 
 class NeuralPredictor:
-    """What is asked of a language model, in windows that fit in memory."""
+    """Answers about token ids, computed in windows that fit in memory."""
 
     def __init__(self, network: Network, first: int, end: int | None) -> None:
         self.network, self.first, self.end = network, first, end
@@ -236,7 +239,7 @@ class NeuralPredictor:
     def log_prob(
         self, tokens: Tensor, lengths: Tensor | None = None, after: Tensor | int = 0
     ) -> Tensor:
-        """Of the tokens of each row that follow its first `after` ones (B, 1), given these."""
+        """log p (B,) of each row after its first `after` (B, 1) tokens, given these."""
         ids, lengths = self._read(tokens, lengths)
         found = torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
         for begin, log_probs, _ in self._windows(ids):
@@ -248,8 +251,10 @@ class NeuralPredictor:
         return found
 
     def log_prob_of_stream(self, tokens: Tensor) -> Tensor:
-        """Of one long row (T,). Where memory is bounded its parts are read side by side, each
-        after the words that its first one is predicted from.
+        """log p of one long row (T,).
+
+        Where memory is bounded, parts of it are computed as a batch, each with the words before it
+        that its first word depends on.
         """
         tokens, memory = tokens.to(self.network.words.device), self.network.memory
         if memory is None:

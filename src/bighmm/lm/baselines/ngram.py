@@ -1,4 +1,4 @@
-"""The n-gram model of `kneser_ney` with its vocabulary, as a folder and as a predictor."""
+"""The n-gram model of `kneser_ney` as a language model: with its vocabulary, and as a folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import register
 from bighmm.lm.baselines.kneser_ney import KneserNey
-from bighmm.lm.evaluation import Convention, Evaluation, stream_of
+from bighmm.lm.evaluation import Evaluation, stream_of
 from bighmm.lm.options import NgramOptions
+from bighmm.lm.protocol import Convention, MatmulDtype
 
 FAMILY, MODEL = "ngram", "ngram"
 
 
 @register(FAMILY, NgramOptions)
 class NgramLM:
+    """A Kneser-Ney model with its vocabulary."""
+
     convention: Convention = "reset"
 
     def __init__(self, options: NgramOptions, model: KneserNey, tokenizer: Tokenizer) -> None:
@@ -32,6 +35,7 @@ class NgramLM:
 
     @classmethod
     def fit(cls, options: NgramOptions, corpus: Corpus) -> NgramLM:
+        """The model of a corpus' training text."""
         tokenizer = corpus.tokenizer
         model = KneserNey.fit(
             np.asarray(corpus.split("train")),
@@ -68,7 +72,7 @@ class NgramLM:
         write_json(folder / "config.json", config)
 
     @property
-    def size(self) -> int:
+    def num_parameters(self) -> int:
         """A probability for every n-gram, and a weight for those that are contexts."""
         return sum(
             len(level.log_probs) + int(np.count_nonzero(level.log_backoffs))
@@ -77,10 +81,11 @@ class NgramLM:
 
     @property
     def device(self) -> torch.device:
-        """Where its questions are answered: a table of n-grams stays in main memory."""
+        """Always the CPU: a table of n-grams stays in main memory."""
         return torch.device("cpu")
 
-    def to(self, device: torch.device | str, operands: Any = "auto") -> NgramLM:
+    def to(self, device: torch.device | str, matmul_dtype: MatmulDtype = "auto") -> NgramLM:
+        """The model itself, which stays where it is."""
         return self
 
     def encode(self, text: str) -> list[int]:
@@ -95,7 +100,7 @@ class NgramLM:
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "reset"
     ) -> Evaluation:
-        """Every token counts. An n-gram model always starts anew after an end mark."""
+        """Perplexity; every token counts. An n-gram model always starts anew after an end mark."""
         if convention != "reset":
             raise ValueError("an n-gram model carries nothing over an end mark; leave out --carry")
         vocabulary = self.tokenizer.fingerprint()
@@ -106,7 +111,7 @@ class NgramLM:
 
 
 class NgramPredictor:
-    """One row at a time: an n-gram model is a table, and questions are few."""
+    """Answers one row at a time: lookups in a table are fast enough."""
 
     def __init__(self, model: KneserNey, end: int | None) -> None:
         self.model, self.end = model, end

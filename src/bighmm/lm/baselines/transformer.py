@@ -1,8 +1,8 @@
 """A causal transformer as a language model, weight-tied.
 
-The probabilities of a word are a function of the last `context` words, or of those that there are:
-how a text is cut into windows makes no difference. To that end the layers' reaches add up to
-`context`, and the words before a window, which are the state, are read again with it.
+The probabilities of a word are a function of the last `context` words, however a text is cut into
+windows. To that end the reaches of the layers add up to `context`, and the words before a window,
+which are the state, are read again with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bighmm.model.networks.pretrained import own_config
 
 
 class Transformer(Network):
-    """Its state: the last context − 1 words as "tokens", and how many of them there are, "seen"."""
+    """A network whose state is the last context − 1 words, "tokens", and their number, "seen"."""
 
     memory: int
 
@@ -41,7 +41,7 @@ class Transformer(Network):
     def hidden(
         self, previous: Tensor, state: State, key: Tensor | None, layers: int | None = None
     ) -> tuple[Tensor, State]:
-        """layers: how many are gone through, all without it."""
+        """As `Network.hidden`, after the first `layers` layers; without it after all of them."""
         tokens, length = torch.cat([state["tokens"], previous], dim=1), previous.shape[1]
         missing = self.kept - state["seen"]
         hidden = self.backbone(self.embed(tokens, key), missing=missing, layers=layers)

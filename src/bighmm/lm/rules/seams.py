@@ -1,9 +1,9 @@
-"""Where a text is put together from parts, no word may run on from one part into the next.
+"""Rules that keep words apart where a text is put together from parts.
 
-A rule about words takes the beginning and the end of its part for boundaries. They are, if what
-stands there keeps apart: one of both sides is no character of a word (`spelling.in_word`). A
-character of which a token holds only a part counts as one of a word. Tokens of word vocabularies
-are whole words, and those of which is not known what they spell are left as they are.
+A rule about words takes the beginning and the end of its part for word boundaries. They are, if at
+least one of the two characters at the seam is not a word character (`spelling.in_word`). A
+character that a token holds only a part of counts as a word character. With a word vocabulary no
+rule is needed; where it is not known what tokens spell, there is none.
 """
 
 from __future__ import annotations
@@ -14,35 +14,38 @@ from bighmm.data.tokenizers import Tokenizer
 from bighmm.infer.rules.rules import Rule, automaton
 from bighmm.lm.rules.spelling import in_word, subword_contents
 
-NOTHING, WORD, OTHER = range(3)  # what a token has at its beginning or at its end
+NOTHING, WORD, OTHER = range(3)  # kinds of the first or last character of a token
 
 
 def touches(text: str) -> bool:
-    """Whether a text ends within or right after a word."""
+    """Whether the last character of a text is a word character."""
     return text != "" and in_word(text[-1])
 
 
 def keeps_apart(tokenizer: Tokenizer) -> Rule | None:
-    """The text does not begin with a character of a word; None where no word can run on."""
+    """The text does not begin with a word character; None where that is not needed."""
     kinds = _kinds(tokenizer, first=True)
     if kinds is None:
         return None
-    # 0: nothing yet; 1: it has begun otherwise
+    # states: 0, no character yet; 1, the first was not a word character
     return automaton([[0, -1, 1], [1, 1, 1]], [0, 1], kinds).called("words of its own")
 
 
 def ends_apart(tokenizer: Tokenizer, after_word: bool) -> Rule | None:
-    """The text does not end with a character of a word; with `after_word` it follows one."""
+    """The text does not end with a word character.
+
+    after_word: whether an empty text follows one. None where the rule is not needed.
+    """
     kinds = _kinds(tokenizer, first=False)
     if kinds is None:
         return None
-    # 0: another character, or none, stood last; 1: one of a word
+    # states: whether the last character was a word character
     table = [[0, 1, 0], [1, 1, 0]]
     return automaton(table, [0], kinds, int(after_word)).called("words of its own")
 
 
 def opens_with_word(tokenizer: Tokenizer, ids: Sequence[int]) -> bool:
-    """Whether the first character that these tokens spell is one of a word."""
+    """Whether the first character that these tokens spell is a word character."""
     kinds = _kinds(tokenizer, first=True)
     if kinds is None:
         return False
@@ -51,7 +54,7 @@ def opens_with_word(tokenizer: Tokenizer, ids: Sequence[int]) -> bool:
 
 
 def _kinds(tokenizer: Tokenizer, first: bool) -> list[int] | None:
-    """What each token (V,) has at its beginning or end; None where tokens are kept apart anyway."""
+    """The kind of each token's (V,) first or last character; None where no rule is needed."""
     contents = subword_contents(tokenizer)
     return None if contents is None else [_kind(content, first) for content in contents]
 

@@ -1,8 +1,8 @@
 """The spaces that a word vocabulary writes between words, as part of an automaton.
 
 Whether `decode` puts a space before a word depends on the word, on the one before it, and on which
-straight quotes are open, since these open and close by turns. That is the *spacing* so far: there
-are few, and the automaton keeps them beside its own states.
+straight quotes are open, since these open and close by turns. This *spacing* has few values, and
+the product of it and an automaton's states is a larger automaton.
 
 Letters: V vocabulary, S states, A classes of tokens.
 """
@@ -18,12 +18,16 @@ from bighmm.infer.rules.automaton import Automaton, Ints, number_pairs
 
 
 class _Kind(NamedTuple):
+    """How a word is spaced."""
+
     closes: bool  # no space stands before it
     opens: bool  # no space stands after it
     quote: str | None  # the word, if it opens and closes by turns
 
 
 class _Spacing(NamedTuple):
+    """What decides about the space before the next word."""
+
     glued: bool  # the next word follows without a space
     open_quotes: frozenset[str]
 
@@ -37,10 +41,10 @@ class _Spacing(NamedTuple):
 
 
 def with_spaces(automaton: Automaton, after_space: Ints, tokenizer: Words) -> Automaton:
-    """Of the text that the tokenizer decodes to, with spaces where it puts them.
+    """The automaton over the text that the tokenizer decodes to, with its spaces.
 
-    automaton: of words that follow each other without a space.
-    after_space: (S,) where a space leads from each of its states.
+    automaton: reads words without spaces between them.
+    after_space: (S,) the state that a space leads to from each of its states.
     """
     kinds: dict[_Kind, int] = {}
     kind_of = [kinds.setdefault(_kind(tokenizer, i), len(kinds)) for i in range(tokenizer.size)]
@@ -48,7 +52,7 @@ def with_spaces(automaton: Automaton, after_space: Ints, tokenizer: Words) -> Au
     stays = np.arange(automaton.num_states)
     spacings = [_Spacing(True, frozenset())]
     tables = []
-    for spacing in spacings:  # it grows meanwhile
+    for spacing in spacings:  # new ones are appended in the loop
         found = [spacing.after(each) for each in kinds]
         reached = dict.fromkeys(after for _, after in found)
         spacings += [after for after in reached if after not in spacings]
@@ -60,7 +64,7 @@ def with_spaces(automaton: Automaton, after_space: Ints, tokenizer: Words) -> Au
 
 
 def _kind(tokenizer: Words, token: int) -> _Kind:
-    """As the tokenizer writes the word beside the mark of unknown words, which is like any word."""
+    """The kind of a word, from how the tokenizer writes it beside the mark of unknown words."""
     word, other = tokenizer.token(token), tokenizer.unknown
     if other is None or token in (tokenizer.end, other):
         return _Kind(False, False, None)

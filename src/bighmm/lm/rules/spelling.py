@@ -20,7 +20,7 @@ from bighmm.infer.rules.automaton import Automaton, Bools, Ints, number_pairs
 
 BYTES = 256
 SPACE = ord(" ")
-# What a byte belongs to: a character of a word, another one, or one that other tokens complete.
+# What a byte belongs to: a word character, another one, or one that other tokens complete.
 IN_WORD, BETWEEN, UNSURE = range(3)
 MARK = 3 * BYTES  # the symbol of a token that spells nothing
 SYMBOLS = MARK + 1
@@ -33,16 +33,16 @@ _NO_WORD = (
     (0x3400, 0x9FFF),  # Chinese characters
     (0xF900, 0xFAFF),
     (0x20000, 0x3FFFF),
-    (0xFE00, 0xFE0F),  # variants of what stands before, which mostly is a picture
+    (0xFE00, 0xFE0F),  # variation selectors, mostly of emoji
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Spelled:
-    """What each token spells, and the same as symbols: byte + 256 · what the byte belongs to.
+    """What each token spells, also as symbols: byte + 256 · what the byte belongs to.
 
-    Tokens stand in the `order` of their numbers of symbols, the longest first, so that those which
-    have one at a place stand together: `counts` (longest,) of them.
+    `symbols` has the tokens sorted by length, the longest first (`order`): at place i the first
+    `counts[i]` tokens have a symbol.
     """
 
     contents: list[bytes | None]
@@ -55,11 +55,11 @@ _KNOWN: WeakKeyDictionary[Tokenizer, Spelled] = WeakKeyDictionary()
 
 
 def spelled(tokenizer: Tokenizer) -> Spelled:
-    """What all tokens spell, found out once for every tokenizer; ValueError as of `spelling`."""
+    """What all tokens spell, cached for each tokenizer; raises ValueError as `spelling` does."""
     if tokenizer not in _KNOWN:
         contents = spelling(tokenizer)
         single = (i for i, content in enumerate(contents) if content and len(content) == 1)
-        # Decoders take such bytes for no character, unless all that stand together are right.
+        # Decoders replace such bytes, unless adjacent ones make a valid character.
         unsure = {i for i in single if _BYTE.fullmatch(tokenizer.token(i))}
         _KNOWN[tokenizer] = _in_symbols(contents, unsure)
     return _KNOWN[tokenizer]
@@ -78,8 +78,8 @@ def subword_contents(tokenizer: Tokenizer) -> list[bytes | None] | None:
 def spelling(tokenizer: Tokenizer) -> list[bytes | None]:
     """What each token adds to the text; None for marks, which are not text.
 
-    Words are without the spaces between them, which are for `spacing.py`.
-    Raises ValueError for a tokenizer whose tokens are not spelled in a way that is known.
+    Words come without the spaces between them (see `spacing.py`). Raises ValueError for a kind of
+    tokenizer that is not known.
     """
     marks = {tokenizer.end, tokenizer.unknown}
     if isinstance(tokenizer, Subwords):
@@ -90,9 +90,9 @@ def spelling(tokenizer: Tokenizer) -> list[bytes | None]:
 
 @cache
 def in_word(character: str) -> bool:
-    """Whether a character makes one word with letters beside it: letters, their marks, digits, `_`.
+    """Whether a character joins letters beside it to one word: letters, marks, digits and `_`.
 
-    Scripts that put no space between words have no such characters.
+    Scripts without spaces between words have no such characters.
     """
     code = ord(character)
     if any(first <= code <= last for first, last in _NO_WORD):
@@ -103,17 +103,17 @@ def in_word(character: str) -> bool:
 def over_tokens(
     table: Ints, accepting: Bools, letter_of: Ints, spelled: Spelled, at_end: Ints | None = None
 ) -> Automaton:
-    """The automaton over tokens of one that reads their symbols, each as its letter.
+    """The automaton over tokens that an automaton over letters makes.
 
-    table: (S, A) what each letter leads to.
+    table: (S, A) the state that each letter leads to.
     letter_of: (SYMBOLS,) the letter of each symbol.
-    at_end: (S,) where the end of a token leads; without it nothing happens there.
+    at_end: (S,) the state that the end of a token leads to; without it, the same state.
     """
     stays = np.arange(len(table))
     at_end = stays if at_end is None else at_end
     between = np.unique(np.r_[0, at_end])  # the states in which a token can begin
     flat, letters = table.astype(np.int32).ravel() * table.shape[1], letter_of.astype(np.int32)
-    # Where every token leads, as the place in `flat` at which the row of the state begins.
+    # The state that every token leads to, as the offset of its row in `flat`.
     reached = np.repeat((between * table.shape[1]).astype(np.int32)[:, None], len(spelled.order), 1)
     for symbols, count in zip(spelled.symbols, spelled.counts, strict=True):
         reached[:, :count] = flat[reached[:, :count] + letters[symbols[:count]]]

@@ -1,9 +1,9 @@
 """Rules about the text that tokens spell: regular expressions over characters, and JSON schemas.
 
 outlines-core turns an expression into an automaton over bytes: its index of a vocabulary of the 256
-bytes. Every token of ours is then run through it from every state. All the ways to write the same
-text as tokens satisfy the rule alike. The text is what the tokenizer decodes tokens to; for a word
-vocabulary, the words with spaces where it puts them (`spacing.py`).
+bytes. Every token is then run through it from every state, so that it does not matter which tokens
+a text is written with. The text is what the tokenizer decodes tokens to; for a word vocabulary, the
+words with spaces where it puts them (`spacing.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def json_schema(schema: str | dict[str, Any], tokenizer: Tokenizer) -> Rule:
 
 
 def _drops_first_space(tokenizer: Tokenizer, contents: list[bytes | None]) -> bool:
-    """Whether a space at the very beginning is left out of the text."""
+    """Whether the tokenizer drops a space at the beginning of a text."""
     for token, content in enumerate(contents):
         if content is not None and re.fullmatch(rb" [!-~]+", content):
             return not tokenizer.decode([token]).startswith(" ")
@@ -73,9 +73,9 @@ def _outlines() -> Any:
 def _byte_automaton(pattern: str) -> tuple[Ints, Bools]:
     """States × 256 bytes, and which states accept. The last state is dead.
 
-    A state accepts if a byte 0 after it would end a match of the expression followed by byte 0.
-    The indices of outlines-core 0.2.14 lack the ways from a state that accepts to one that does
-    not, so that "(ab)*" would be no more than "" and "ab"; with byte 0 at the end there are none.
+    A state accepts if a byte 0 after it ends a match of the expression followed by byte 0. This is
+    because the indices of outlines-core 0.2.14 have no transitions from an accepting state to
+    others, so that "(ab)*" alone would match only "" and "ab".
     """
     outlines = _outlines()
     letters = outlines.Vocabulary(BYTES, {bytes([byte]): [byte] for byte in range(BYTES)})
@@ -88,7 +88,7 @@ def _byte_automaton(pattern: str) -> tuple[Ints, Bools]:
     states = [first, *(moves.keys() | final) - {first}]
     number = {state: i for i, state in enumerate(states)}
     dead = len(states)
-    table = np.full((dead + 1, BYTES + 1), dead)  # the last column is of its end mark
+    table = np.full((dead + 1, BYTES + 1), dead)  # the last column is for the index's end mark
     for state, row in moves.items():
         for byte, reached in row.items():
             table[number[state], byte] = number.get(reached, dead)
@@ -97,14 +97,14 @@ def _byte_automaton(pattern: str) -> tuple[Ints, Bools]:
 
 
 def _without_first_space(table: Ints, accepting: Bools) -> tuple[Ints, Bools]:
-    """With another first state, for which one space at the beginning does not count."""
+    """The same automaton with a new first state that ignores one space."""
     first = table[0].copy()
     first[SPACE] = 0
     return np.concatenate([first[None], table]) + 1, np.concatenate([accepting[:1], accepting])
 
 
 def _bytes_over_tokens(table: Ints, accepting: Bools, spelled: Spelled) -> Automaton:
-    """Of an automaton over bytes whose last state is dead, which is where marks lead."""
+    """The automaton over tokens of one over bytes; marks lead to its last state, which is dead."""
     dead = len(table) - 1
     with_marks = np.column_stack([table, np.full(len(table), dead)])
     letter_of = np.r_[np.tile(np.arange(BYTES), 3), BYTES]

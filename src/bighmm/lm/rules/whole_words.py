@@ -1,19 +1,19 @@
 """Phrases as whole words of the text that subword tokens spell.
 
-A phrase is there as whole words if no character of a word (`spelling.in_word`: letters, digits and
-`_`) stands right before its first or right after its last one; where the phrase itself begins or
-ends with another character, such as a full stop, anything may stand there. An apostrophe belongs to
-no word: "cat" is in "cat's". The beginning and the end of a sequence are boundaries.
+A phrase occurs as whole words if no word character (`spelling.in_word`: letters, digits and `_`)
+stands right before its first or right after its last character; where the phrase itself begins or
+ends with another character, such as a full stop, anything may stand there. An apostrophe is not a
+word character: "cat" is in "cat's". The beginning and the end of a sequence are boundaries.
 
-An automaton reads the bytes of the text (the one of Knuth, Morris and Pratt, which begins only at
-boundaries), and every token is run through it. It knows every way to cut a text into tokens, with
-as many states as the phrase has bytes and a few more. That is what a rule against a phrase needs.
-One that asks for it has fewer: between two tokens, only those beginnings of the phrase are
-remembered after which the tokenizer itself cuts. Such a rule is never satisfied without the words,
-and always by a text as the tokenizer writes it; by other ways to write the words it may not be.
+An automaton reads the bytes of the text (that of Knuth, Morris and Pratt, which begins only at
+boundaries), and every token is run through it. It accepts every way to cut a text into tokens, with
+about as many states as the phrase has bytes. A rule against a phrase needs that. A rule that asks
+for a phrase needs fewer states: between two tokens it remembers only those beginnings of the phrase
+after which the tokenizer itself cuts. Such a rule is never satisfied without the words, and always
+by a text as the tokenizer writes it; other ways to write the words may not satisfy it.
 
-Some tokens hold a part of a character. Beside a phrase that must occur it counts as part of a word,
-beside one that must not it does not: where a rule errs, it errs to the safe side.
+Some tokens hold a part of a character. Beside a phrase that must occur such a part counts as a word
+character, beside one that must not occur it does not, so that no rule is satisfied by mistake.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def occur(tokenizer: Tokenizer, *phrases: str) -> Rule:
 
 
 def may_occur(tokenizer: Tokenizer, phrase: str) -> Rule:
-    """The phrase occurs, whatever tokens it is made of; in case of doubt it does."""
+    """The phrase occurs, whatever tokens it is made of; undecidable cases count as occurrences."""
     return _rule(tokenizer, [phrase], "anywhere", in_doubt=True)
 
 
@@ -67,7 +67,7 @@ def closes(tokenizer: Tokenizer, phrase: str) -> Rule:
 
 
 def is_spelled(tokenizer: Tokenizer, phrase: str) -> bool:
-    """Whether the phrase is text, in a vocabulary of subwords of which is known what they spell."""
+    """Whether the phrase is text in a subword vocabulary whose spelling is known."""
     contents = subword_contents(tokenizer)
     if contents is None:
         return False
@@ -77,25 +77,29 @@ def is_spelled(tokenizer: Tokenizer, phrase: str) -> bool:
 
 @dataclass(frozen=True)
 class _Phrase:
+    """A phrase in bytes."""
+
     content: bytes
-    cuts: Collection[int]  # how much of it may have been read where a token ends
-    opens_word: bool  # its first character is one of a word
-    ends_word: bool
+    cuts: Collection[int]  # how many of its bytes may have been read where a token ends
+    opens_word: bool  # its first character is a word character
+    ends_word: bool  # its last character is one
 
     @property
     def size(self) -> int:
         return len(self.content)
 
     def read(self, begun: Collection[int], byte: int) -> frozenset[int]:
-        """How much of the phrase the last bytes are, after one more."""
+        """The lengths of the phrase's prefixes that the text ends with, after one more byte."""
         grown = (n + 1 for n in begun if n < self.size and self.content[n] == byte)
         return frozenset(grown)
 
 
 class _State(NamedTuple):
-    found: int  # how many phrases
-    boundary: bool  # whether a word can begin here; with "first", that there is nothing yet
-    begun: frozenset[int]  # how much of the next phrase the last bytes are, all that is possible
+    """What has been read so far."""
+
+    found: int  # phrases
+    boundary: bool  # whether a word can begin here; with "first", whether nothing was read yet
+    begun: frozenset[int]  # lengths of the next phrase's prefixes that the text ends with
 
 
 _NONE: frozenset[int] = frozenset()
@@ -138,14 +142,14 @@ def _automaton(
 ) -> Automaton:
     """The automaton over bytes, and then over tokens.
 
-    Two letters for each byte of the phrases and for all others: in a character of a word or not.
-    One more, the last, for the end of a token.
+    It has two letters for each byte of the phrases, and two for all other bytes: in a word
+    character or not. The last letter is the end of a token.
     """
     own = sorted({SPACE, *(byte for phrase in phrases for byte in phrase.content)})
     place = np.full(BYTES, len(own))
     place[own] = np.arange(len(own))
     ends = 2 * len(own) + 2
-    letter_of = np.full(SYMBOLS, 2 * len(own))  # that of marks, which are between words
+    letter_of = np.full(SYMBOLS, 2 * len(own))  # of marks, which are between words
     for kind in (IN_WORD, BETWEEN, UNSURE):
         inside = kind == IN_WORD or (kind == UNSURE and unsure_in_word)
         letter_of[kind * BYTES : (kind + 1) * BYTES] = 2 * place + inside
@@ -171,7 +175,7 @@ def _automaton(
 
 
 def _reader(phrases: list[_Phrase], where: Where) -> Callable[[_State, int, bool], _State]:
-    """What one byte, and whether it belongs to a character of a word, makes of a state."""
+    """The function from a state, a byte and whether it is in a word character to the next state."""
 
     def read(state: _State, byte: int, inside: bool) -> _State:
         if state.found == len(phrases):

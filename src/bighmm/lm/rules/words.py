@@ -1,9 +1,9 @@
 """Rules from words: phrases are tokenised with a model's tokenizer.
 
 With a subword tokenizer phrases are whole words of the text: "cat" is in "the cat's" and not in
-"catalogue" (`whole_words.py` says what a word is). Otherwise, and for marks such as "<unk>", they
-are sequences of tokens; where a tokenizer writes a word in two ways, alone and after a space,
-either will do.
+"catalogue" (`whole_words.py` defines words). Otherwise, and for marks such as "<unk>", phrases are
+sequences of tokens; where a tokenizer writes a word in two ways, alone and after a space, both
+count.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ def rule_from_words(
     schema: str | dict | None = None,
     by_tokens: bool = False,
 ) -> Rule:
-    """All that is asked for, of the words of a text without its end mark.
+    """The rule that all of the given conditions hold for a text, without its end mark.
 
     must, must_not: phrases that occur, `in_order` in this order, and phrases that do not. With
-        subwords, what must occur is found in a text as the tokenizer writes it, and nothing else
-        is taken for it; what must not occur is refused whatever tokens it is made of, which `~` of
-        a rule with `must` does not promise.
+        subwords, what must occur is recognised in a text as the tokenizer writes it; what must not
+        occur is refused whatever tokens spell it, which `~` of a rule with `must` does not promise.
     starts, ends: what the text begins and ends with.
     regex: a regular expression over tokens (see `pattern.py`); its words are as `spellings` says.
     words: the least and the largest number of tokens, either None for no limit; or one number, for
@@ -93,7 +92,7 @@ def spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
 
 
 def _is_known(tokenizer: Tokenizer, word: str) -> bool:
-    """Whether all of a word has tokens; the mark of unknown words may stand in it for itself."""
+    """Whether a word is in the vocabulary; the mark of unknown words in it is known."""
     assert tokenizer.unknown is not None
     mark = tokenizer.token(tokenizer.unknown)
     parts = word.replace(mark, f" {mark} ").split()
@@ -109,7 +108,7 @@ def _rule_of(
     as_words: Callable[..., Rule],
     as_tokens: Callable[[list[int]], Rule],
 ) -> Rule:
-    """Of phrases in their order, as words of the text if all of them are, else as tokens."""
+    """The rule of phrases in their order, as whole words where that is possible, else as tokens."""
     ways = [spellings(tokenizer, phrase) for phrase in phrases]  # raises if one cannot be written
     if not by_tokens and all(whole_words.is_spelled(tokenizer, phrase) for phrase in phrases):
         return as_words(tokenizer, *phrases)

@@ -105,20 +105,9 @@ def backward(
 
 @triton.jit
 def _logits(
-    pieces,
-    tokens,
-    first,
-    emit,
-    words,
-    bias,
-    table,
-    norms,
-    alive,
-    width,
-    WIDTH: tl.constexpr,
-    TOKENS: tl.constexpr,
-    STATES: tl.constexpr,
-):
+    pieces, tokens, first, emit, words, bias, table, norms, alive, width, WIDTH: tl.constexpr,
+    TOKENS: tl.constexpr, STATES: tl.constexpr,
+):  # fmt: skip
     piece = tl.program_id(0)
     block = tl.load(pieces + piece * 2)
     n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
@@ -150,16 +139,9 @@ def _logits(
 
 @triton.jit
 def _normalise(
-    pieces,
-    tokens,
-    first,
-    of_block,
-    norms,
-    table,
-    alive,
-    TOKENS: tl.constexpr,
-    STATES: tl.constexpr,
-):
+    pieces, tokens, first, of_block, norms, table, alive, TOKENS: tl.constexpr, STATES:
+    tl.constexpr,
+):  # fmt: skip
     piece = tl.program_id(0)
     block = tl.load(pieces + piece * 2)
     n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
@@ -181,19 +163,9 @@ def _normalise(
 
 @triton.jit
 def _states(
-    tokens,
-    first,
-    words,
-    table,
-    grad,
-    totals,
-    of_emit,
-    alive,
-    width,
-    WIDTH: tl.constexpr,
-    TOKENS: tl.constexpr,
-    STATES: tl.constexpr,
-):
+    tokens, first, words, table, grad, totals, of_emit, alive, width, WIDTH: tl.constexpr, TOKENS:
+    tl.constexpr, STATES: tl.constexpr,
+):  # fmt: skip
     block = tl.program_id(0)
     k = tl.program_id(1) * STATES + tl.arange(0, STATES)
     h = tl.arange(0, WIDTH)
@@ -229,21 +201,9 @@ def _states(
 
 @triton.jit
 def _words(
-    pieces,
-    tokens,
-    first,
-    emit,
-    table,
-    grad,
-    totals,
-    of_words,
-    of_bias,
-    alive,
-    width,
-    WIDTH: tl.constexpr,
-    TOKENS: tl.constexpr,
-    STATES: tl.constexpr,
-):
+    pieces, tokens, first, emit, table, grad, totals, of_words, of_bias, alive, width, WIDTH:
+    tl.constexpr, TOKENS: tl.constexpr, STATES: tl.constexpr,
+):  # fmt: skip
     block = tl.load(pieces + tl.program_id(0) * 2)
     n = tl.load(pieces + tl.program_id(0) * 2 + 1) + tl.arange(0, TOKENS)
     end = tl.load(first + block + 1)

@@ -9,7 +9,7 @@ from bighmm.ops.impl import Impl, use_triton
 
 __all__ = ["renormalise"]
 
-MOST_COMPARED = 1024  # states of a row that the kernel compares one by one
+MOST_COMPARED = 512  # states of a row that the kernel compares one by one
 
 
 def renormalise(

@@ -110,19 +110,9 @@ def _sweep_warps(chunk: int) -> int:
 
 @triton.jit
 def _short_sweeps(
-    lengths,
-    first,
-    tiles,
-    highest,
-    scaled,
-    forward,
-    peaks,
-    backward,
-    time,
-    alive,
-    CHUNK: tl.constexpr,
-    EXACT: tl.constexpr,
-):
+    lengths, first, tiles, highest, scaled, forward, peaks, backward, time, alive, CHUNK:
+    tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
     """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead.
 
     A step is a product in probability space, each row of the tile relative to its highest entry.
@@ -204,16 +194,8 @@ def _short_sweeps(
 
 @triton.jit
 def _sweeps(
-    lengths,
-    first,
-    tiles,
-    forward,
-    peaks,
-    backward,
-    time,
-    alive,
-    CHUNK: tl.constexpr,
-):
+    lengths, first, tiles, forward, peaks, backward, time, alive, CHUNK: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0)
     length = tl.load(lengths + row)
     tiles += row.to(tl.int64) * time * alive * alive
@@ -299,19 +281,9 @@ def _sweeps(
 
 @triton.jit
 def _counts(
-    lengths,
-    tiles,
-    forward,
-    peaks,
-    backward,
-    weight,
-    of_first,
-    of_tiles,
-    time,
-    alive,
-    ALIVE: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    lengths, tiles, forward, peaks, backward, weight, of_first, of_tiles, time, alive, ALIVE:
+    tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """What is used at one position: its states share `weight`, and so do the moves into it."""
     row = tl.program_id(0)
     position = tl.program_id(1)

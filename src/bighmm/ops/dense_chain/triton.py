@@ -135,17 +135,9 @@ def _size(states: int) -> tuple[int, int]:
 
 @triton.jit
 def _matrix(
-    leaving,
-    entering,
-    norm,
-    matrix,
-    sums,
-    states,
-    width,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
+    leaving, entering, norm, matrix, sums, states, width, WIDTH: tl.constexpr, TILE: tl.constexpr,
     LEAST: tl.constexpr,
-):
+):  # fmt: skip
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)
     j = tl.program_id(1) * TILE + tl.arange(0, TILE)
     h = tl.arange(0, WIDTH)
@@ -185,23 +177,9 @@ def _weigh(counts, matrix, sums, states, AT_ONCE: tl.constexpr):
 
 @triton.jit
 def _observe(
-    mass,
-    logits,
-    shift,
-    fresh,
-    inside,
-    w_before,
-    total_before,
-    w_after,
-    total_after,
-    start,
-    row_sums,
-    norm,
-    gained,
-    relative,
-    states,
-    SIZE: tl.constexpr,
-):
+    mass, logits, shift, fresh, inside, w_before, total_before, w_after, total_after, start,
+    row_sums, norm, gained, relative, states, SIZE: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0)
     j = tl.arange(0, SIZE)
     here = row.to(tl.int64) * states + j
@@ -235,17 +213,8 @@ def _observe(
 
 @triton.jit
 def _step_back(
-    logits,
-    inside,
-    back,
-    counts,
-    row_sums,
-    norm,
-    v,
-    log_size,
-    states,
-    SIZE: tl.constexpr,
-):
+    logits, inside, back, counts, row_sums, norm, v, log_size, states, SIZE: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0)
     j = tl.arange(0, SIZE)
     here = row.to(tl.int64) * states + j
@@ -270,24 +239,9 @@ def _step_back(
 
 @triton.jit
 def _combine(
-    w,
-    total,
-    row_sums,
-    v,
-    back,
-    log_size,
-    counts,
-    shift,
-    gained,
-    inside,
-    weight,
-    source,
-    moves,
-    used,
-    batch,
-    states,
-    SIZE: tl.constexpr,
-):
+    w, total, row_sums, v, back, log_size, counts, shift, gained, inside, weight, source, moves,
+    used, batch, states, SIZE: tl.constexpr,
+):  # fmt: skip
     place = tl.program_id(0)
     j = tl.arange(0, SIZE)
     here = place.to(tl.int64) * states + j

@@ -169,19 +169,9 @@ def _width(operand: Tensor) -> int:
 
 @triton.jit
 def _describe(
-    ids,
-    fresh,
-    lengths,
-    carried,
-    carried_fresh,
-    block_of,
-    before,
-    at,
-    anew,
-    counts,
-    time,
-    TIME: tl.constexpr,
-):
+    ids, fresh, lengths, carried, carried_fresh, block_of, before, at, anew, counts, time, TIME:
+    tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0)
     t = tl.arange(0, TIME)
     here = row * time + t
@@ -198,26 +188,10 @@ def _describe(
 
 @triton.jit
 def _tiles(
-    before,
-    at,
-    fresh,
-    lengths,
-    leaving,
-    entering,
-    norm,
-    start,
-    emitted,
-    tiles,
-    highest,
-    scaled,
-    time,
-    alive,
-    width,
-    WIDTH: tl.constexpr,
-    PART: tl.constexpr,
-    CHUNK: tl.constexpr,
-    SCALED: tl.constexpr,
-):
+    before, at, fresh, lengths, leaving, entering, norm, start, emitted, tiles, highest, scaled,
+    time, alive, width, WIDTH: tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr, SCALED:
+    tl.constexpr,
+):  # fmt: skip
     place = tl.program_id(0)
     if place % time >= tl.load(lengths + place // time):
         return
@@ -265,23 +239,9 @@ def _tiles(
 
 @triton.jit
 def _marginals(
-    before,
-    at,
-    fresh,
-    lengths,
-    forward,
-    peaks,
-    backward,
-    weight,
-    left,
-    right,
-    of_emitted,
-    of_start,
-    of_norm,
-    time,
-    alive,
-    ALIVE: tl.constexpr,
-):
+    before, at, fresh, lengths, forward, peaks, backward, weight, left, right, of_emitted,
+    of_start, of_norm, time, alive, ALIVE: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0)
     position = tl.program_id(1)
     length = tl.load(lengths + row)
@@ -314,24 +274,9 @@ def _marginals(
 
 @triton.jit
 def _moves(
-    before,
-    at,
-    fresh,
-    lengths,
-    operand,
-    tiles,
-    left,
-    right,
-    weight,
-    grad,
-    time,
-    alive,
-    width,
-    WIDTH: tl.constexpr,
-    CHUNK: tl.constexpr,
-    TAKEN: tl.constexpr,
-    TO_LEAVING: tl.constexpr,
-):
+    before, at, fresh, lengths, operand, tiles, left, right, weight, grad, time, alive, width,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, TAKEN: tl.constexpr, TO_LEAVING: tl.constexpr,
+):  # fmt: skip
     place = tl.program_id(0)
     row = place // time
     if (place % time >= tl.load(lengths + row)) | (tl.load(fresh + place) != 0):

@@ -167,23 +167,10 @@ def _take(operand, row, rows, h, width, EVEN: tl.constexpr):
 
 @triton.jit
 def _forward(
-    leaving,
-    entering,
-    bias,
-    norm,
-    mean,
-    rows,
-    columns,
-    per_part,
-    width,
-    WIDTH: tl.constexpr,
-    KEPT: tl.constexpr,
-    TAKEN: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    WITH_MEAN: tl.constexpr,
-    EVEN: tl.constexpr,
-    ON_GPU: tl.constexpr,
-):
+    leaving, entering, bias, norm, mean, rows, columns, per_part, width, WIDTH: tl.constexpr,
+    KEPT: tl.constexpr, TAKEN: tl.constexpr, HAS_BIAS: tl.constexpr, WITH_MEAN: tl.constexpr,
+    EVEN: tl.constexpr, ON_GPU: tl.constexpr,
+):  # fmt: skip
     part = tl.program_id(1)
     norm += part * rows
     mean += part * rows * width
@@ -239,25 +226,10 @@ def _find_tiles(grad, in_use, rows, tiles, TILES: tl.constexpr, TAKEN: tl.conste
 
 @triton.jit
 def _backward(
-    leaving,
-    entering,
-    bias,
-    norm,
-    grad,
-    in_use,
-    of_entering,
-    of_bias,
-    rows,
-    columns,
-    width,
-    WIDTH: tl.constexpr,
-    KEPT: tl.constexpr,
-    TAKEN: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    LISTED: tl.constexpr,
-    EVEN: tl.constexpr,
-    ON_GPU: tl.constexpr,
-):
+    leaving, entering, bias, norm, grad, in_use, of_entering, of_bias, rows, columns, width,
+    WIDTH: tl.constexpr, KEPT: tl.constexpr, TAKEN: tl.constexpr, HAS_BIAS: tl.constexpr, LISTED:
+    tl.constexpr, EVEN: tl.constexpr, ON_GPU: tl.constexpr,
+):  # fmt: skip
     column = tl.program_id(0) * KEPT + tl.arange(0, KEPT)
     h = tl.arange(0, WIDTH)
     mine = tl.load(

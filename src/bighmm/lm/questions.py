@@ -1,0 +1,194 @@
+"""Questions about text that any language model answers: scores, next words, samples.
+
+`length` means the same in all of them, and in every command: at most so many tokens after the
+prefix, the end mark not counted. Without a rule a text ends at its end mark or is cut after
+`length` tokens; under a rule it always ends. Rules need an HMM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bighmm.base.randomness import generator_for
+from bighmm.base.settings import check_at_least_one
+from bighmm.data.tokenizers import Tokenizer
+from bighmm.hmm import HMM
+from bighmm.infer.rules.rules import LONGEST, why_impossible
+from bighmm.infer.sequences import padded
+from bighmm.lm.options import DEFAULT_LENGTH
+from bighmm.lm.protocol import LM
+from bighmm.lm.rules import Rule, until
+
+LINES_AT_ONCE = 512
+TOKENS_AT_ONCE = 2**14  # padding included
+
+
+@dataclass(frozen=True)
+class Score:
+    """The probability of one line."""
+
+    text: str
+    log_prob: float  # in nats, of the line with its end mark
+    tokens: int  # with the end mark
+    perplexity: float  # exp(-log_prob / tokens)
+
+
+@dataclass(frozen=True)
+class WordProb:
+    """A token of the vocabulary and its probability."""
+
+    word: str
+    prob: float
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text drawn from a model."""
+
+    text: str  # with the prefix
+    ids: list[int]  # the tokens after the prefix, without the end mark
+    ended: bool  # whether the end mark was drawn; otherwise the text was cut
+
+
+def score(lm: LM, texts: Sequence[str]) -> list[Score]:
+    """log p of each text with its end mark, and its perplexity. A text is one line."""
+    rows = [lm.encode(text + "\n") for text in texts]
+    found: list[Score] = []
+    for first, last in _batches([len(row) for row in rows]):
+        tokens, lengths = padded(rows[first:last])
+        log_probs = lm.predictor().log_prob(tokens, lengths).tolist()
+        for text, log_prob, count in zip(
+            texts[first:last], log_probs, lengths.tolist(), strict=True
+        ):
+            found.append(Score(text, log_prob, count, math.exp(min(-log_prob / count, 700))))
+    return found
+
+
+def next_words(
+    lm: LM, prefix: str = "", n: int = 10, rule: Rule | None = None, length: int | None = None
+) -> list[WordProb]:
+    """The n likeliest next tokens after `prefix`, without those of probability zero.
+
+    With a rule, given that the text ends after at most `length` (100) more tokens, which satisfy
+    it. Raises ValueError with the reason if they cannot, and if `lm` is not an HMM.
+    """
+    check_at_least_one(n, "n")
+    log_probs = next_log_probs(lm, prefix, rule, length)
+    if rule is not None and not bool((log_probs > -torch.inf).any()):
+        room = check_length(length, rule)
+        reason = why_impossible(rule, lm.tokenizer.size, room, exact=False)
+        raise ValueError(reason or f"the rule {rule} has probability zero after this prefix")
+    return likeliest_words(lm.tokenizer, log_probs, n)
+
+
+def sample(
+    lm: LM,
+    n: int = 1,
+    prefix: str = "",
+    length: int | None = None,
+    rule: Rule | Sequence[Rule] | None = None,
+    temperature: float = 1.0,
+    seed: int | None = None,
+    generator: torch.Generator | None = None,
+) -> list[Sample]:
+    """n texts that begin with `prefix` and go on for at most `length` (100) tokens.
+
+    With a rule, or one for each text, the tokens after the prefix satisfy it and the text ends.
+    The same seed gives the same texts; without a seed and a generator they differ every time.
+    Raises ValueError with the reason if a rule cannot hold, and if there is a rule but `lm` is not
+    an HMM.
+    """
+    if seed is not None and generator is not None:
+        raise ValueError("random numbers come from a seed or a generator; give only one of them")
+    if generator is None:
+        generator = generator_for(lm.device, seed)
+    return draw_texts(lm, n, prefix, length, rule, temperature, generator)
+
+
+def draw_texts(
+    lm: LM,
+    n: int,
+    prefix: str,
+    length: int | None,
+    rule: Rule | Sequence[Rule] | None,
+    temperature: float,
+    generator: torch.Generator | None,
+) -> list[Sample]:
+    """As `sample`; without a generator the random numbers are torch's global ones."""
+    room, before, end = check_length(length, rule), lm.encode(prefix), lm.tokenizer.end
+    if rule is None:
+        drawn = lm.predictor().sample(n, None, before, generator, temperature, max_length=room)
+    else:
+        hmm = hmm_of(lm, "samples under a rule")  # there the end mark is one of the tokens
+        drawn = hmm.sample(n, None, before, generator, temperature, room + 1, rule)
+    texts = []
+    for row in drawn.tolist():
+        ended = end in row
+        ids = row[: row.index(end)] if ended else row
+        texts.append(Sample(lm.decode([*before, *ids]), ids, ended))
+    return texts
+
+
+def next_log_probs(
+    lm: LM, prefix: str, rule: Rule | None = None, length: int | None = None
+) -> Tensor:
+    """log p(next token | prefix) (V,), under a rule as for `next_words`.
+
+    -inf throughout where the rule cannot hold.
+    """
+    ids = torch.tensor([lm.encode(prefix)], dtype=torch.long)
+    if rule is None:
+        return lm.predictor().next_token(ids)[0]
+    ended = until(rule, lm.tokenizer.end)
+    remaining = check_length(length, rule) + 1  # with the end mark
+    return hmm_of(lm, "answers under a rule").next_token(ids, None, ended, remaining)[0]
+
+
+def likeliest_words(tokenizer: Tokenizer, log_probs: Tensor, n: int) -> list[WordProb]:
+    """The n likeliest tokens by log_probs (V,), the likeliest first, without impossible ones."""
+    top = log_probs.topk(min(n, len(log_probs)))
+    return [
+        WordProb(tokenizer.token(i), math.exp(p), p)
+        for i, p in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        if p > -math.inf
+    ]
+
+
+def hmm_of(lm: LM, what: str) -> HMM:
+    """The HMM of a model; ValueError if it is none and so has no `what`."""
+    predictor = lm.predictor()
+    if not isinstance(predictor, HMM):
+        raise ValueError(f"the model is not a hidden Markov model, so it has no {what}")
+    return predictor
+
+
+def check_length(length: int | None, rule: object = None) -> int:
+    """The number of tokens that a text may have after its prefix; ValueError if it cannot be."""
+    if length is None:
+        return DEFAULT_LENGTH
+    if length < 0:
+        raise ValueError(f"a text has at least 0 tokens after its prefix, not {length}")
+    if rule is not None and length > LONGEST:
+        raise ValueError(
+            f"under a rule a text has at most {LONGEST} tokens after its prefix, not {length}"
+        )
+    return length
+
+
+def _batches(lengths: list[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that are worked on together, which fit in memory."""
+    first, longest = 0, 0
+    for row, length in enumerate(lengths):
+        longest = max(longest, length)
+        many = row - first == LINES_AT_ONCE or (row + 1 - first) * longest > TOKENS_AT_ONCE
+        if many and row > first:
+            yield first, row
+            first, longest = row, length
+    if first < len(lengths):
+        yield first, len(lengths)
