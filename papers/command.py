@@ -24,7 +24,6 @@ from papers.report import (
 )
 from papers.results import Results, read_results
 from papers.rows import Paper, papers_in, read_paper
-from papers.runs import find_files, missing, run_jobs, to_prepare
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 WIDTH = 120  # of tables that are not printed on a terminal
@@ -131,6 +130,8 @@ def _run(
     paper: Paper, selected: Paper, results: Results, arguments: ReproduceArguments
 ) -> list[str]:
     """Train what the selected rows lack and return the names of runs that failed."""
+    from papers.runs import find_files, missing, run_jobs, to_prepare  # these import torch
+
     jobs = missing(paper, selected, results, _seeds(arguments.seeds))
     files = find_files(arguments.data, arguments.tokenizer, paper, jobs)
     if entries := to_prepare(paper, jobs):

@@ -166,9 +166,7 @@ def test_train_by_the_name_of_a_packaged_recipe(chosen, bighmm, tmp_path):
     assert chosen("--recipe=quickstart")[0].model.states == 256
     done = bighmm("train", "--recipe", "slowstart")
     assert done.status == 2 and done.err.count("\n") == 1
-    assert (
-        "there is no recipe slowstart; name a file, or a packaged recipe: ptb-32768, " in done.err
-    )
+    assert "there is no recipe slowstart; name a file, or a packaged recipe: " in done.err
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ HEAVY = (
     *("torch", "numpy", "transformers", "tokenizers", "huggingface_hub"),
     *("matplotlib", "safetensors", "triton", "sklearn", "pandas"),
 )
-# `reproduce` still imports its whole room at the top of its module.
-LIGHT = [name for name in COMMANDS if name != "reproduce"]
 PACKAGES = [
     *("bighmm", "bighmm.lm", "bighmm.lm.protocol", "bighmm.lm.opening", "bighmm.lm.options"),
     *("bighmm.inspect", "bighmm.guide.settings", "bighmm.distill.settings", "bighmm.interop"),
@@ -37,7 +35,7 @@ def run(*argv: str) -> str:
     )
 
 
-@pytest.mark.parametrize("command", LIGHT)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command(command):
     assert heavy_after(run(command, "--help")) == []
 

@@ -131,8 +131,14 @@ def test_unreadable_files(tmp_path):
 
 def test_packaged_recipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert packaged_recipes() == ["ptb-32768", "ptb-4096", "quickstart"]
-    assert [find_recipe(name).model.states for name in packaged_recipes()] == [32768, 4096, 4096]
+    states = {name: find_recipe(name).model.states for name in packaged_recipes()}
+    assert states == {
+        "distill-cpu": 512,
+        "distill-gpu": 4096,
+        "ptb-32768": 32768,
+        "ptb-4096": 4096,
+        "quickstart": 4096,
+    }
     quickstart = find_recipe(QUICKSTART)
     assert quickstart.corpus.data == "pydoc" and quickstart != Recipe()
     (tmp_path / "quickstart").mkdir()  # a folder is no recipe
@@ -151,10 +157,11 @@ def test_a_file_goes_before_the_packaged_recipe_of_its_name(tmp_path, monkeypatc
 @pytest.mark.parametrize("name", ["quickstrat", "quickstart.toml", "recipes/quickstart", "../x"])
 def test_neither_a_file_nor_a_packaged_recipe(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    said = f"there is no recipe {name}; name a file, or a packaged recipe: ptb-32768, ptb-4096, "
+    known = ", ".join(packaged_recipes())
     with pytest.raises(ValueError) as error:
         find_recipe(name)
-    assert str(error.value) == f"{said}quickstart"
+    said = f"there is no recipe {name}; name a file, or a packaged recipe: {known}"
+    assert str(error.value) == said
 
 
 def test_packaged_recipes_need_no_torch():

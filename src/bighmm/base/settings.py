@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
+
+COLDEST = 1e-6  # temperature: logits are divided by it, and must stay finite
 
 
 def fill(cls: type[T], values: Any, where: str) -> T:
@@ -44,6 +47,15 @@ def check_at_least_one(number: int, name: str) -> None:
     """Raises ValueError for a number below 1."""
     if number < 1:
         raise ValueError(f"{name} must be at least 1, not {number}")
+
+
+def check_sharpness(temperature: float, top_p: float) -> None:
+    """Raises ValueError if a language model cannot be sampled with these."""
+    if not (COLDEST <= temperature < math.inf and 0 < top_p <= 1):
+        raise ValueError(
+            f"temperature must be finite and at least {COLDEST:g} and top_p above 0 and at most 1, "
+            f"not {temperature} and {top_p}"
+        )
 
 
 def _fits(value: Any, hint: Any) -> bool:

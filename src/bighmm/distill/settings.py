@@ -6,28 +6,18 @@ This module does not import torch.
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from bighmm.base.settings import check_sharpness
 from bighmm.train.recipe import Recipe, read_recipe
 
-COLDEST = 1e-6  # temperature: logits are divided by it, and must stay finite
 DEVICE_DEFAULTS = {  # tokens to sample, texts of a batch
     "cpu": {"tokens": 50_000, "at_once": 64},
     "cuda": {"tokens": 10_000_000, "at_once": 1024},
 }
-
-
-def check_sharpness(temperature: float, top_p: float) -> None:
-    """Raises ValueError if a language model cannot be sampled with these."""
-    if not (COLDEST <= temperature < math.inf and 0 < top_p <= 1):
-        raise ValueError(
-            f"temperature must be finite and at least {COLDEST:g} and top_p above 0 and at most 1, "
-            f"not {temperature} and {top_p}"
-        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bighmm.distill.settings import check_sharpness
+from bighmm.base.settings import check_sharpness
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from operator import or_
 
 import torch
 
-from bighmm import constraints as c
 from bighmm.guide.settings import GuideSettings
 from bighmm.interop.language_model import LanguageModel, prompts_of
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.lm.rules import Rule, boundaries
+from bighmm.lm.rules import Rule, boundaries, excludes, length, starts_with
 from bighmm.lm.rules.words import spellings
 
 
@@ -80,7 +79,7 @@ def write(
     settings = settings or GuideSettings()
     check_vocabulary(language_model, lm)
     before = lm.encode(prefix)
-    without_marks = c.excludes([[id] for id in language_model.never_written]).called("no marks")
+    without_marks = excludes([[id] for id in language_model.never_written]).called("no marks")
     whole = [rule & without_marks for rule in _between(rules, prefix, suffix, lm)]
     given = prompts_of(language_model, prompts, chat)
     language_model.check_room(given, len(before) + settings.window)
@@ -124,7 +123,7 @@ def _between(rules: Sequence[Rule], prefix: str, suffix: str, lm: HMMLM) -> list
     ways = []  # to write the suffix, and what has to hold right before
     for ids in spellings(tokenizer, suffix):
         before = closed if boundaries.begins_with_word(tokenizer, ids) else None
-        ways.append((before, c.starts_with(ids) & c.length(len(ids), len(ids))))
+        ways.append((before, starts_with(ids) & length(len(ids), len(ids))))
     return [
         reduce(
             or_, ((rule if before is None else rule & before) + way for before, way in ways)

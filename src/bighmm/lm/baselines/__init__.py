@@ -17,6 +17,8 @@ from bighmm.lm.protocol import LM
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
 
+__all__ = ["REGISTRY", "Baseline", "Kind", "find", "register"]
+
 
 class Baseline(LM, Protocol):
     """An `LM` that reads itself from a folder."""
