@@ -112,8 +112,8 @@ def _renumbered(ids: Tensor, trained: int) -> Tensor:
 
 def _label(vectors: Tensor, states: int) -> Tensor:
     chosen = np.random.default_rng(0).permutation(len(vectors))[:SAMPLE]
-    centres = kmeans(vectors.numpy(), states, rows=np.sort(chosen)).centres
-    return torch.cat([nearest(part.float(), centres)[0] for part in vectors.split(20_000)])
+    centroids = kmeans(vectors.numpy(), states, rows=np.sort(chosen)).centroids
+    return torch.cat([nearest(part.float(), centroids)[0] for part in vectors.split(20_000)])
 
 
 def _perplexities(words: Tensor, labels: Tensor, trained: int, arguments: Arguments) -> list[float]:

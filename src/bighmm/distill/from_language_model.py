@@ -24,7 +24,7 @@ from typing import Any
 
 from bighmm.base.files import read_json, write_json
 from bighmm.data.corpus import Corpus, open_corpus
-from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.labelling import LabelSettings, make_labels
 from bighmm.distill.sampling import corpus_of, read_samples, sample_texts
 from bighmm.distill.settings import Labelling, SampleSettings, distillation_recipe
 from bighmm.distill.teachers import Reading

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bighmm.base.files import sha256_of
 from bighmm.data.tokenizers import Tokenizer
-from bighmm.distill.teachers import Pieces, find_layer, usual_layer
+from bighmm.distill.teachers import Pieces, checked_layer, default_layer
 
 SUFFIXES = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt")  # of what decides vectors
 
@@ -92,11 +92,11 @@ class HuggingFaceTeacher:
             )
         self.width: int = config.hidden_size
         layers: int = config.num_hidden_layers
-        self.layer = layers if layer is None else find_layer(place.name, layer, layers)
+        self.layer = layers if layer is None else checked_layer(place.name, layer, layers)
         self._before, self._after = marks_around(self._tokenizer)
         self.causal = is_causal(self.hidden, len(self._tokenizer), device)
         if layer is None:  # which is the usual one is known only now
-            self.layer = usual_layer(layers, self.causal)
+            self.layer = default_layer(layers, self.causal)
 
     def description(self) -> dict[str, Any]:
         return {
@@ -108,7 +108,7 @@ class HuggingFaceTeacher:
             "dtype": str(self._model.dtype).removeprefix("torch."),
         }
 
-    def shares(self, tokenizer: Tokenizer) -> bool:
+    def shares_vocabulary(self, tokenizer: Tokenizer) -> bool:
         """Whether every id of the corpus stands for the same piece here."""
         if self._compared is None or self._compared[0] is not tokenizer:
             self._compared = tokenizer, self._same_pieces(tokenizer)
@@ -120,7 +120,7 @@ class HuggingFaceTeacher:
         theirs = self._tokenizer.convert_ids_to_tokens(list(range(tokenizer.size)))
         return all(piece == tokenizer.token(i) for i, piece in enumerate(theirs))
 
-    def cut(self, text: str) -> Pieces:
+    def tokenize(self, text: str) -> Pieces:
         made = self._tokenizer(
             text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
