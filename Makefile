@@ -18,7 +18,7 @@ test-gpu: $(VENV)/dev.done
 
 # The documentation as a site; warnings are errors.
 docs: $(VENV)/dev.done
-	$(BIN)/mkdocs build --strict --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 lint: $(VENV)/dev.done
 	$(BIN)/ruff check .

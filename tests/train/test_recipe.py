@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from bighmm.lm.options import NgramOptions
 from bighmm.model.params.neural import NeuralOptions
 from bighmm.model.params.scalar import ScalarOptions
 from bighmm.train.recipe import (
@@ -296,3 +297,22 @@ def test_differences_between_parameterisations():
     assert "model.parameterisation (neural, scalar)" in found
     assert "options.width (256, None)" in found
     assert "options.init_scale (0.1, 1.0)" in found
+
+
+def test_changed():
+    recipe = Recipe().changed(model={"states": 64, "blocks": 16}, options={"width": 8})
+    assert (recipe.model.states, recipe.options.width, recipe.training) == (
+        64,
+        8,
+        Recipe().training,
+    )
+    assert recipe.changed(training={"epochs": 3}).options.width == 8
+    scalar = recipe.changed(model={"parameterisation": "scalar"}, options={"init_scale": 0.5})
+    assert scalar.options == ScalarOptions(0.5) and scalar.model.states == 64
+    assert scalar.changed(model={"family": "ngram"}).options == NgramOptions()
+    with pytest.raises(ValueError, match=r"the changed recipe \[model\] has an unknown field"):
+        recipe.changed(model={"stats": 3})
+    with pytest.raises(ValueError, match=r"the changed recipe has an unknown section \[modle\]"):
+        recipe.changed(modle={"states": 3})
+    with pytest.raises(ValueError, match="use a multiple of 16"):
+        recipe.changed(model={"states": 63})

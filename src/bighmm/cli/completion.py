@@ -1,55 +1,16 @@
-"""Shell completion: scripts for bash, zsh and fish, made from the commands' argument dataclasses.
+"""Shell completion: scripts for bash, zsh and fish, made from the commands' flags.
 
 The scripts are plain text and do not start Python when a user presses the tab key.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import shlex
-import types
-import typing
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
 
-import tyro
-
-from bighmm.cli.common import DEVICES
-from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
-from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
+from bighmm.cli.flags import Command, Flag, commands_with_flags
 
 SHELLS = ("bash", "zsh", "fish")
-# Fields of type str that name a file or a folder.
-PATHS = {"data", "tokenizer", "paths", "labels", "pretrained", "head", "teacher", "language_model"}
-CHOICES = {  # of fields of type str
-    "device": DEVICES,
-    "family": ("hmm", *BASELINE_OPTIONS),
-    "parameterisation": tuple(PARAMETERISATION_OPTIONS),
-}
 MAIN_FLAGS = ("--help", "--version", "--completion")
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One flag of a command."""
-
-    name: str  # such as --length
-    about: str
-    takes_value: bool
-    choices: tuple[str, ...] = ()
-    is_path: bool = False
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command with its flags."""
-
-    name: str
-    about: str
-    flags: list[Flag]
 
 
 def completion_script(shell: str, commands: dict[str, tuple[str, str]]) -> str:
@@ -60,56 +21,7 @@ def completion_script(shell: str, commands: dict[str, tuple[str, str]]) -> str:
     writers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
     if shell not in writers:
         raise ValueError(f"there is no completion for {shell!r}; choose from {', '.join(SHELLS)}")
-    found = [Command(name, about, _flags(name, at)) for name, (at, about) in commands.items()]
-    return writers[shell](found)
-
-
-def _flags(command: str, module: str) -> list[Flag]:
-    """The flags of a command, which its module has as one dataclass or a function gives several."""
-    name = command.replace("-", "_")
-    found = importlib.import_module(module)
-    several = getattr(found, f"{name}_arguments", None)
-    title = "".join(part.title() for part in name.split("_"))
-    kinds = several() if several is not None else [getattr(found, f"{title}Arguments")]
-    flags = {flag.name: flag for kind in kinds for flag in _flags_of(kind)}
-    return [*flags.values(), Flag("--help", "show this help message and exit", False)]
-
-
-def _flags_of(arguments: Any, default: Any = None) -> Iterator[Flag]:
-    """The flags that tyro makes of a dataclass, those of dataclasses in it included."""
-    hints = typing.get_type_hints(arguments, include_extras=True)
-    for field in dataclasses.fields(arguments):
-        hint, marks = hints[field.name], []
-        if typing.get_origin(hint) is Annotated:
-            hint, *marks = typing.get_args(hint)
-        value = getattr(default, field.name, None) if default is not None else _default(field)
-        if dataclasses.is_dataclass(hint):
-            yield from _flags_of(hint, value)
-        elif tyro.conf.Positional not in marks:
-            yield _flag(field.name, hint, marks, value)
-
-
-def _flag(field: str, hint: Any, marks: list[Any], value: Any) -> Flag:
-    names = [mark.name for mark in marks if getattr(mark, "name", None)]
-    name = names[0] if names else field.replace("_", "-")
-    about = next((mark.help for mark in marks if getattr(mark, "help", None)), "")
-    if hint is bool:
-        return Flag(f"--no-{name}" if value is True else f"--{name}", about, False)
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    options = typing.get_args(hint) if union else (hint,)
-    choices = list(CHOICES.get(field, ()))
-    for option in options:
-        if typing.get_origin(option) is Literal:
-            choices += map(str, typing.get_args(option))
-        elif option is bool:
-            choices += ["True", "False"]
-    return Flag(f"--{name}", about, True, tuple(choices), Path in options or field in PATHS)
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
+    return writers[shell](commands_with_flags(commands))
 
 
 def _bash(commands: list[Command]) -> str:

@@ -34,7 +34,7 @@ class EvalArguments:
         ),
     ] = False
     contexts: Annotated[int, tyro.conf.arg(help="How many contexts to check.")] = 32
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -46,7 +46,7 @@ def eval_command(argv: list[str]) -> None:
     from bighmm.lm.opening import corpus_for
 
     found = evaluate_corpus(
-        arguments.on.open(arguments.model),
+        arguments.compute.open(arguments.model),
         corpus_for(arguments.model, arguments.data),
         arguments.split,
         convention="carry" if arguments.carry else "reset" if arguments.reset else None,

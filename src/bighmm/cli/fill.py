@@ -37,7 +37,7 @@ class FillArguments:
     probs: Annotated[bool, tyro.conf.arg(help="The likeliest words of every gap instead.")] = False
     open_end: Annotated[bool, tyro.conf.arg(help="The text may go on after its last word.")] = False
     seed: Annotated[int | None, tyro.conf.arg(help="The same seed, the same texts.")] = None
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -57,7 +57,7 @@ def fill_command(argv: list[str]) -> None:
 def _sample(arguments: FillArguments) -> None:
     from bighmm.lm.gaps import sample_fillings
 
-    lm = arguments.on.open_hmm(arguments.model, "fillings")
+    lm = arguments.compute.open_hmm(arguments.model, "fillings")
     found = sample_fillings(
         lm, arguments.text, arguments.n, open_end=arguments.open_end, seed=arguments.seed
     )
@@ -72,7 +72,7 @@ def _sample(arguments: FillArguments) -> None:
 def _best(arguments: FillArguments) -> None:
     from bighmm.lm.gaps import best_fillings
 
-    lm = arguments.on.open_hmm(arguments.model, "fillings")
+    lm = arguments.compute.open_hmm(arguments.model, "fillings")
     found = best_fillings(lm, arguments.text, arguments.n, open_end=arguments.open_end)
     if arguments.as_json:
         rows = [asdict(filling) for filling in found.fillings]
@@ -90,7 +90,7 @@ def _best(arguments: FillArguments) -> None:
 def _words(arguments: FillArguments) -> None:
     from bighmm.lm.gaps import gap_words
 
-    lm = arguments.on.open_hmm(arguments.model, "fillings")
+    lm = arguments.compute.open_hmm(arguments.model, "fillings")
     found = gap_words(lm, arguments.text, arguments.n, open_end=arguments.open_end)
     if arguments.as_json:
         answer = {name: value for name, value in asdict(found).items() if value is not None}

@@ -51,7 +51,7 @@ class GuideArguments:
         float, tyro.conf.arg(help="Sample among the likeliest tokens of this probability in all.")
     ] = 1.0
     seed: Annotated[int, tyro.conf.arg(help="The same seed, the same texts.")] = 1
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -70,7 +70,7 @@ def guide_command(argv: list[str]) -> None:
     from bighmm.guide.texts import write
     from bighmm.interop.language_model import LanguageModel
 
-    lm = arguments.on.open_hmm(arguments.model, "probabilities of rules")
+    lm = arguments.compute.open_hmm(arguments.model, "probabilities of rules")
     rule = arguments.rule.rule_for(lm)
     assert rule is not None
     (texts,) = write(

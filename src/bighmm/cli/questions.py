@@ -27,7 +27,7 @@ class ScoreArguments:
     """Log-probability in nats of every line of standard input, with its end mark."""
 
     model: ModelPath
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -35,7 +35,7 @@ def score_command(argv: list[str]) -> None:
     arguments = parse(ScoreArguments, argv, "score")
     from bighmm.lm.questions import score
 
-    lm = arguments.on.open(arguments.model)
+    lm = arguments.compute.open(arguments.model)
     found = score(lm, _lines(sys.stdin.buffer.read()))
     if arguments.as_json:
         print_json({"lines": [asdict(line) for line in found]})
@@ -73,7 +73,7 @@ class NextArguments:
         ),
     ] = DEFAULT_LENGTH
     n: Annotated[int, tyro.conf.arg(help="How many words.")] = 10
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -82,7 +82,7 @@ def next_command(argv: list[str]) -> None:
     prefix = _prefix(arguments.prefix)
     from bighmm.lm.questions import next_words
 
-    lm = arguments.on.open(arguments.model)
+    lm = arguments.compute.open(arguments.model)
     rule = arguments.rule.rule_for(lm)
     found = next_words(lm, prefix, arguments.n, rule, arguments.length)
     if arguments.as_json:
@@ -105,7 +105,7 @@ class SampleArguments:
         float, tyro.conf.arg(help="Below 1 sharper, above 1 flatter, 0 always the likeliest word.")
     ] = 1.0
     seed: Annotated[int | None, tyro.conf.arg(help="The same seed, the same texts.")] = None
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -114,7 +114,7 @@ def sample_command(argv: list[str]) -> None:
     prefix = _prefix(arguments.prefix)
     from bighmm.lm.questions import sample
 
-    lm = arguments.on.open(arguments.model)
+    lm = arguments.compute.open(arguments.model)
     drawn = sample(
         lm,
         arguments.n,

@@ -30,7 +30,7 @@ class TagArguments:
         str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT", help="The text to tag.")
     ]
     words: Annotated[int, tyro.conf.arg(help="How many words to show for a state.")] = 6
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -41,7 +41,7 @@ def tag_command(argv: list[str]) -> None:
 
     from bighmm.inspect import tag_table
 
-    lm = arguments.on.open_hmm(arguments.model, "states")
+    lm = arguments.compute.open_hmm(arguments.model, "states")
     log_prob, rows = tag_table(lm, arguments.text, words=arguments.words)
     if arguments.as_json:
         print_json({"log_prob": log_prob, "tokens": rows})
@@ -76,7 +76,7 @@ class StatesArguments:
     split: Annotated[
         Literal["train", "valid", "test"], tyro.conf.arg(help="The part that shares are of.")
     ] = "valid"
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -87,7 +87,7 @@ def states_command(argv: list[str]) -> None:
     from bighmm.inspect import states_of_corpus
     from bighmm.lm.opening import corpus_for
 
-    lm, corpus = arguments.on.open_hmm(arguments.model, "states"), None
+    lm, corpus = arguments.compute.open_hmm(arguments.model, "states"), None
     if arguments.sort == "share" or arguments.data is not None:
         corpus = corpus_for(arguments.model, arguments.data)
     found = states_of_corpus(
@@ -124,7 +124,7 @@ class PosteriorArguments:
     plot: Annotated[
         Path | None, tyro.conf.arg(help="Also draw it into this file (.png, .svg, .pdf).")
     ] = None
-    on: DeviceFlags = ON_ANY_DEVICE
+    compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
@@ -135,7 +135,7 @@ def posterior_command(argv: list[str]) -> None:
 
     from bighmm.inspect import plot_posterior, posterior_table
 
-    lm = arguments.on.open_hmm(arguments.model, "states")
+    lm = arguments.compute.open_hmm(arguments.model, "states")
     log_prob, rows = posterior_table(lm, arguments.text, top=arguments.top, words=arguments.words)
     if arguments.plot is not None:
         plot_posterior(rows, arguments.plot)

@@ -155,6 +155,21 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def changed(self, **sections: dict[str, Any]) -> Recipe:
+        """A recipe with other values, as in `recipe.changed(model={"states": 64})`.
+
+        A model of another kind has the default options of that kind, except those given.
+
+        Raises ValueError for an unknown section or field and for a wrong value.
+        """
+        found = self.to_dict()
+        for section, values in sections.items():
+            found[section] = found.get(section, {}) | values
+        model = fill(ModelSettings, found["model"], "the changed recipe [model]")
+        if options_of(model) is not type(self.options):
+            found["options"] = sections.get("options", {})
+        return from_dict(found, "the changed recipe")
+
 
 QUICKSTART = "quickstart"  # the packaged recipe of `bighmm train` without settings
 SECTIONS = {

@@ -46,7 +46,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who watches a run: each stage of it is within what shows that stage."""
+    """Context managers that display the stages of a run, and a function for messages."""
 
     clustering: Callable[[], AbstractContextManager[Progress | None]] = nullcontext
     training: Callable[[], AbstractContextManager[Observer]] = lambda: nullcontext(Quiet())
@@ -68,10 +68,10 @@ def train_run(
     watch: Watch | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Train what a recipe describes in a folder, or go on there; what is in its result.json.
+    """Train by a recipe in a folder, or resume there, and return the contents of result.json.
 
-    Raises ValueError with one sentence for what cannot be done, before the folder is begun, and
-    `learn.loop.Stopped` once `should_stop` says so, after saving.
+    Raises ValueError for what cannot be done, before anything is written, and
+    `train.loop.Stopped` after saving, when `should_stop` returns True.
     """
     began, watch, folder = time.monotonic(), watch or Watch(), Path(folder)
     if not resume and any((folder / name).exists() for name in PARTS):

@@ -1,0 +1,134 @@
+"""The flags of the commands, read from their argument dataclasses.
+
+Shell completion and the reference of the commands are made from them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from bighmm.cli.common import DEVICES
+from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
+from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
+
+# Fields of type str that name a file or a folder.
+PATHS = {"data", "tokenizer", "paths", "labels", "pretrained", "head", "teacher", "language_model"}
+CHOICES = {  # of fields of type str
+    "device": DEVICES,
+    "family": ("hmm", *BASELINE_OPTIONS),
+    "parameterisation": tuple(PARAMETERISATION_OPTIONS),
+}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag of a command."""
+
+    name: str  # such as --length
+    about: str
+    takes_value: bool
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with its flags."""
+
+    name: str
+    about: str
+    flags: list[Flag]
+
+
+def commands_with_flags(commands: dict[str, tuple[str, str]]) -> list[Command]:
+    """The commands with all their flags; `commands` gives the module and a line about each."""
+    return [Command(name, about, _flags(name, at)) for name, (at, about) in commands.items()]
+
+
+def flags_of(arguments: Any, default: Any = None) -> Iterator[Flag]:
+    """The flags that tyro makes of a dataclass, including those of nested dataclasses.
+
+    default: an instance whose values are the defaults; without it those of the fields.
+    """
+    hints = typing.get_type_hints(arguments, include_extras=True)
+    texts = _field_docstrings(arguments)
+    for field in dataclasses.fields(arguments):
+        hint, marks = hints[field.name], []
+        if typing.get_origin(hint) is Annotated:
+            hint, *marks = typing.get_args(hint)
+        value = getattr(default, field.name, None) if default is not None else _default(field)
+        if dataclasses.is_dataclass(hint):
+            yield from flags_of(hint, value)
+        elif tyro.conf.Positional not in marks:
+            yield _flag(field.name, hint, marks, value, texts.get(field.name, ""))
+
+
+def _flags(command: str, module: str) -> list[Flag]:
+    """The flags of a command, which its module has as one dataclass or a function gives several."""
+    name = command.replace("-", "_")
+    found = importlib.import_module(module)
+    several = getattr(found, f"{name}_arguments", None)
+    title = "".join(part.title() for part in name.split("_"))
+    kinds = several() if several is not None else [getattr(found, f"{title}Arguments")]
+    flags = {flag.name: flag for kind in kinds for flag in flags_of(kind)}
+    return [*flags.values(), Flag("--help", "show this help message and exit", False)]
+
+
+def _flag(field: str, hint: Any, marks: list[Any], value: Any, text: str) -> Flag:
+    names = [mark.name for mark in marks if getattr(mark, "name", None)]
+    name = names[0] if names else field.replace("_", "-")
+    about = next((mark.help for mark in marks if getattr(mark, "help", None)), text)
+    if hint is bool and value is True:
+        return Flag(f"--no-{name}", f"Turns this off: {about}", False, default=value)
+    if hint is bool:
+        return Flag(f"--{name}", about, False, default=value)
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    options = typing.get_args(hint) if union else (hint,)
+    choices = list(CHOICES.get(field, ()))
+    for option in options:
+        if typing.get_origin(option) is Literal:
+            choices += map(str, typing.get_args(option))
+        elif option is bool:
+            choices += ["True", "False"]
+    is_path = Path in options or field in PATHS
+    return Flag(f"--{name}", about, True, tuple(choices), is_path, value)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+@functools.cache
+def _field_docstrings(kind: type) -> dict[str, str]:
+    """The strings that follow the fields of a class and its bases, on one line each."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError):  # a class that has no source file
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, after in zip(body.body, body.body[1:], strict=False):
+            match field, after:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    texts[name] = " ".join(text.split())
+    return texts
