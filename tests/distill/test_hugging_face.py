@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.distill.align import embed
+from bighmm.distill.hugging_face import HuggingFaceTeacher
 from bighmm.distill.teachers import Reading, open_teacher
-from bighmm.interop.hugging_face import HuggingFaceTeacher, find_model
+from bighmm.interop.hugging_face import find_model
 
 transformers = pytest.importorskip("transformers")
 

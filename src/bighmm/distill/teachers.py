@@ -3,7 +3,7 @@
 - "random": random vectors of the tokens, mixed with those of the tokens before; needs no model.
 - a saved network of this library (families transformer, lstm, feed-forward), or its run; it must
   have the vocabulary of the corpus.
-- a Hugging Face model, causal or bidirectional (`interop.hugging_face`).
+- a Hugging Face model, causal or bidirectional (`distill.hugging_face`).
 
 `teacher_vectors` lets a teacher read a long text in windows. They overlap, so that tokens near the
 border of a window have a context too.
@@ -155,7 +155,8 @@ def open_teacher(
         config = read_json(folder / "config.json")
         if isinstance(config, dict) and "format" in config and "model_type" not in config:
             return NetworkTeacher(folder, layer=layer, fresh=fresh, seed=seed, device=device)
-    from bighmm.interop.hugging_face import HuggingFaceTeacher, find_model
+    from bighmm.distill.hugging_face import HuggingFaceTeacher
+    from bighmm.interop.hugging_face import find_model
 
     return HuggingFaceTeacher(find_model(name), layer=layer, fresh=fresh, seed=seed, device=device)
 

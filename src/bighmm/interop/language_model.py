@@ -1,4 +1,4 @@
-"""Hugging Face causal language models: probabilities of the next token, with a tokenizer of ours.
+"""Hugging Face causal language models: probabilities of the next token, and prompts.
 
 The tokenizer has the ids of the model. All tokens that end a text count as one end mark, that of
 the tokenizer. Other special tokens, and columns of the logits without a token, have probability 0.

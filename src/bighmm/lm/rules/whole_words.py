@@ -106,7 +106,7 @@ class _Phrase:
 class _State(NamedTuple):
     """A state of the automaton over bytes."""
 
-    found: int  # number of phrases that have occurred
+    phrases_done: int  # number of phrases that have occurred
     boundary: bool  # whether a word can begin here; with "first", whether nothing was read yet
     prefixes: frozenset[int]  # lengths of prefixes of the next phrase that the text ends with
 
@@ -169,15 +169,16 @@ def _automaton(
 
     def step(state: _State, letter: int) -> _State:
         if letter == end_of_token:
-            if state.found == len(phrases):
+            if state.phrases_done == len(phrases):
                 return state
-            return state._replace(prefixes=state.prefixes.intersection(phrases[state.found].cuts))
+            cuts = phrases[state.phrases_done].cuts
+            return state._replace(prefixes=state.prefixes.intersection(cuts))
         return read(state, own[letter // 2] if letter < 2 * len(own) else -1, bool(letter % 2))
 
     def accepts(state: _State) -> bool:
-        if state.found < len(phrases) - 1:
+        if state.phrases_done < len(phrases) - 1:
             return False
-        return state.found == len(phrases) or phrases[-1].size in state.prefixes
+        return state.phrases_done == len(phrases) or phrases[-1].size in state.prefixes
 
     first = _State(0, True, frozenset({0}) if where == "first" else _NONE)
     over_bytes = explore(first, step, accepts, np.arange(end_of_token + 1))
@@ -193,11 +194,11 @@ def _reader(phrases: list[_Phrase], where: Where) -> Callable[[_State, int, bool
     """
 
     def read(state: _State, byte: int, inside: bool) -> _State:
-        if state.found == len(phrases):
+        if state.phrases_done == len(phrases):
             return state
-        phrase = phrases[state.found]
+        phrase = phrases[state.phrases_done]
         if where != "last" and phrase.size in state.prefixes and not inside:
-            return read(_State(state.found + 1, False, _NONE), byte, inside)
+            return read(_State(state.phrases_done + 1, False, _NONE), byte, inside)
         if where == "first":
             if state.boundary and byte == SPACE and phrase.content[0] != SPACE:
                 return _State(0, False, state.prefixes)
@@ -206,7 +207,7 @@ def _reader(phrases: list[_Phrase], where: Where) -> Callable[[_State, int, bool
             can_begin = state.boundary or not phrase.begins_word
             prefixes = phrase.read(state.prefixes | ({0} if can_begin else _NONE), byte)
         if where != "last" and phrase.size in prefixes and not phrase.ends_word:
-            return _State(state.found + 1, True, _NONE)
-        return _State(state.found, where != "first" and not inside, prefixes)
+            return _State(state.phrases_done + 1, True, _NONE)
+        return _State(state.phrases_done, where != "first" and not inside, prefixes)
 
     return read
