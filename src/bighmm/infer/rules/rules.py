@@ -189,7 +189,7 @@ def automaton(
 ) -> Rule:
     """A rule from the table of an automaton.
 
-    table: table[state][token] is the next state, or -1 if the sequence is rejected.
+    table: `table[state][token]` is the next state, or -1 if the sequence is rejected.
     accepting: the states in which a sequence may end.
     class_of: the class (V,) of each token; with it the columns of the table are classes.
     start: the initial state.
