@@ -1,9 +1,9 @@
-"""Brown clustering of corpora: time on one core, and the average mutual information reached.
+"""Brown clustering of corpora: time on one core, and the average mutual information.
 
     python benchmarks/brown.py PTB_FOLDER WIKITEXT_FOLDER
 
-wcluster, the usual program, reaches 0.9603 nats on the Penn Treebank with 128 classes in about
-10 s, and needs about 37 s for WikiText-2.
+For comparison: wcluster, the usual program, reaches 0.9603 nats on the Penn Treebank with 128
+classes in about 10 s, and takes about 37 s for WikiText-2.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from record import save, surroundings
 @dataclass(frozen=True)
 class Arguments:
     data: tyro.conf.Positional[tuple[str, ...]]
-    """Corpora, as `bighmm train --data` takes them."""
+    """Corpora, as for `bighmm train --data`."""
     classes: int = 128
     out: str = "bench/brown.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 def main(arguments: Arguments) -> None:

@@ -1,13 +1,13 @@
-"""Texts under a rule: the table of the HMM and the automaton, and exact samples by it.
+"""Time of constrained sampling: the acceptance table of HMM and automaton, and exact samples.
 
     OMP_WAIT_POLICY=PASSIVE python benchmarks/constrained.py
     python benchmarks/constrained.py --device cuda --out bench/constrained-gpu.json
 
-A dense model with random parameters draws texts that contain three phrases in order, which is an
-automaton of ten states; and then as many texts, each with phrases of its own. There is no figure
-if a text does not satisfy its rule, or the probability of the rule in float32 is not that of the
-same model in float64. Threads that spin while they wait are several times slower on a machine
-where anything else runs; `bighmm` itself tells them not to, as the first line does.
+A dense model with random parameters samples texts that contain three phrases in order, a rule with
+an automaton of ten states. Then it samples as many texts, each with other phrases. No figure is
+given if a text does not satisfy its rule, or if the probability of the rule in float32 differs from
+that in float64. With OMP_WAIT_POLICY=PASSIVE, as also set by `bighmm`, waiting threads do not spin;
+spinning makes them several times slower on a machine that runs anything else.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Shape:
     states: int = 4096
     words: int = 10_000
     width: int = 64
-    """Of the vectors whose products are the transition logits."""
+    """Width of the vectors whose products are the transition logits."""
     texts: int = 64
     length: int = 32
     repeats: int = 3
     device: str = "cpu"
     out: str = "bench/constrained.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 def main(shape: Shape) -> None:
@@ -75,7 +75,7 @@ def main(shape: Shape) -> None:
 
 
 def _rule(first: int) -> c.Rule:
-    """Three phrases of three tokens each, in order."""
+    """The rule of three phrases of three tokens each, in order."""
     return c.in_order([[first + 3 * i + j for j in range(1, 4)] for i in range(3)])
 
 

@@ -1,15 +1,15 @@
-"""One pass of Baum-Welch over the same sequences: this library against others.
+"""Time of one Baum-Welch iteration on the same sequences: this library and others.
 
     python benchmarks/em_pass.py
 
-All start from the same dense random HMM and do one iteration: the posterior of every state at
-every position, the expected counts that are sums of them, and the new probabilities. The times are
-of one run on one machine, the fastest of a few repeats for this library; where a library compiles
-at its first call, the second is timed. All may use every CPU that this process may use.
+All start from the same dense random HMM. An iteration computes the posterior of every state at
+every position, the expected counts, and the new probabilities. The time of this library is the
+shortest of a few repeats. Other libraries are timed once, or in the second call if they compile in
+the first. All may use every CPU of this process.
 
-The libraries are those of `peers.py` that are installed (`pip install -e '.[bench]'`). None gets a
-figure unless its likelihood and its new probabilities agree with this library's; by how much they
-differ is recorded instead.
+The other libraries are those of `peers.py` that are installed (`pip install -e '.[bench]'`). A
+library gets a time only if its likelihood and its new probabilities agree with those of this
+library; otherwise the difference is recorded.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Shape:
     words: int = 10_000
     tokens: int = 20_000
     length: int = 64
-    """Of every sequence; the last one is what is left."""
+    """Tokens of a sequence; the last one has the rest."""
     repeats: int = 3
     out: str = "bench/em_pass.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 def main(shape: Shape) -> None:
@@ -58,7 +58,7 @@ def main(shape: Shape) -> None:
 def _compare(
     given: tuple[np.ndarray, ...], ours: Result, our_seconds: float
 ) -> dict[str, dict[str, Any]]:
-    """The figures of every peer that is installed, and why the others have none."""
+    """The figures of every installed library, and the reason why another has none."""
     found: dict[str, dict[str, Any]] = {
         key: {} for key in ("peer_seconds", "ratio", "peer_versions", "wrong")
     }
@@ -86,7 +86,7 @@ def _usable_cpus() -> int:
 
 
 def _problem(shape: Shape) -> tuple[np.ndarray, ...]:
-    """start, transition, emission, the tokens of all sequences, and the lengths of these."""
+    """start, transition, emission, the tokens of all sequences, and the sequences' lengths."""
     rng = np.random.default_rng(0)
     start = rng.dirichlet(np.ones(shape.states))
     transition = rng.dirichlet(np.ones(shape.states), size=shape.states)
@@ -104,7 +104,7 @@ def _ours(
     ids: np.ndarray,
     lengths: np.ndarray,
 ) -> Result:
-    """log p of all rows, and start, transition and emission after one iteration."""
+    """log p of all sequences, and start, transition and emission after one iteration."""
     given = (torch.from_numpy(t).float() for t in (start, transition, emission))
     hmm = HMM.from_probs(*given)
     rows = np.zeros((len(lengths), lengths.max()), dtype=np.int64)
@@ -120,7 +120,7 @@ def _ours(
 
 
 def _run(peer: Peer, given: tuple[np.ndarray, ...]) -> tuple[float, Result]:
-    """The seconds of one iteration, after what is done but once, and what it found."""
+    """The seconds of one iteration, without compilation, and its result."""
     peer.iterate(*(given if peer.compiles else _problem(Shape(states=2, words=3, tokens=8))))
     found: list[Result] = []
     seconds = best_seconds(lambda: found.append(peer.iterate(*given)), 1)
@@ -128,7 +128,7 @@ def _run(peer: Peer, given: tuple[np.ndarray, ...]) -> tuple[float, Result]:
 
 
 def _difference(ours: Result, theirs: Result) -> str | None:
-    """What differs first, and by how much; None if the results are the same."""
+    """The first part of two results that differs, and by how much; None if they agree."""
     for what, a, b in zip(("log p", "start", "transition", "emission"), ours, theirs, strict=True):
         if a.shape != b.shape or not np.allclose(a, b, rtol=1e-3, atol=1e-5):
             worst = np.abs(a - b).max() if a.shape == b.shape else np.inf

@@ -1,9 +1,9 @@
-"""Milliseconds of a forward pass over one batch, parameters included, for recipes of a paper.
+"""Time of a forward pass over one batch, from the parameters on, for recipes of a paper.
 
     python benchmarks/eval_batch.py chiu2020 vl-hmm-16384 scalar-16384 --data FOLDER
 
-Chiu & Rush's Tables 2 and 4 give this time with the states that a training step keeps, so state
-dropout is as in the recipe. Needs no trained model. Results go to
+Tables 2 and 4 of Chiu & Rush give this time for the states that are left in a training step, so
+state dropout is that of the recipe. No trained model is needed. Results go to
 papers/PAPER/results/eval-batch.json.
 """
 
@@ -32,7 +32,7 @@ class Arguments:
     paper: tyro.conf.Positional[str]
     recipes: tyro.conf.Positional[tuple[str, ...]]
     data: str
-    """A corpus, as `bighmm train --data` takes it."""
+    """A corpus, as for `bighmm train --data`."""
     device: str = "auto"
     repeats: int = 30
 

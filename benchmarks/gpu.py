@@ -1,11 +1,12 @@
-"""Time the operations of `operations.py` and `gpu_peers.py` on a GPU, one table per operation.
+"""Time and memory of the operations of `operations.py` and `gpu_peers.py` on a GPU.
 
     python benchmarks/gpu.py blocked_step
     python benchmarks/gpu.py dense_step --states 512 1024
 
-Each row has the time, the memory, the rate of the products that cannot be avoided, and the time
-they would take at the rate the card reaches on large bfloat16 products in the same run. An
-operation whose result is wrong in this run gets no figure. Results go to results/bench/.
+There is one table per operation. Each row has the time, the memory, the rate of the necessary
+matrix products, and a floor: the time of these products at the rate of large bfloat16 products in
+the same run. An operation with a wrong result in this run gets no figures. Results go to
+results/bench/.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-import gpu_peers  # noqa: F401  (it adds to the operations)
+import gpu_peers  # noqa: F401  (registers more operations)
 import operations
 from operations import OPERATIONS, Measured
 from record import save, surroundings
@@ -30,12 +31,12 @@ from record import save, surroundings
 @dataclass(frozen=True)
 class Arguments:
     operations: tyro.conf.Positional[tuple[str, ...]]
-    """Which; all of them if none is named."""
+    """Names of operations; by default all."""
     states: tuple[int, ...] = ()
-    """Sizes; the operation's own if none is given."""
+    """Numbers of states; by default those of the operation."""
     repeats: int = 100
     data: str | None = None
-    """A corpus for the blocked step, as `bighmm train --data` takes it; else made-up text."""
+    """A corpus for the blocked step, as for `bighmm train --data`; by default random text."""
 
 
 def main(arguments: Arguments) -> None:
@@ -101,7 +102,7 @@ def _milliseconds(work: Measured, repeats: int) -> float:
 
 
 def _timed(run: Callable[[], object], repeats: int) -> float:
-    """The median of a few batches of runs, in milliseconds per run."""
+    """Milliseconds per run: the median over a few batches of runs."""
     found = []
     for _ in range(5):
         torch.cuda.synchronize()

@@ -1,9 +1,9 @@
-"""What else could be used on a GPU, as operations for `gpu.py`, each if its package is installed.
+"""Other libraries on a GPU as operations for `gpu.py`, if their packages are installed.
 
-All have the sizes of `dense_step`: 32,000 words, batch 256 × 64. What they find is compared with
-this library's plain torch in float64, from the same random probabilities.
+All have the sizes of `dense_step`: 32,000 words, batch 256 × 64. Results are compared with plain
+torch of this library in float64, from the same random probabilities.
 
-dynamax is compared on the CPU only, in `em_pass.py`.
+dynamax is compared only on the CPU, in `em_pass.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bighmm.hmm import HMM
 from operations import DEVICE, Measured, operation
 
 WORDS, BATCH, TIME = 32_000, 256, 64
-STEP_SIZE = 0.1  # of PyJuice's mini-batch EM, as in its documentation; no pseudocount
+STEP_SIZE = 0.1  # of mini-batch EM, as in the documentation of PyJuice; no pseudocount
 
 Tables = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -25,7 +25,7 @@ Tables = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 def random_problem(states: int) -> tuple[Tables, torch.Tensor]:
     """start, transition and emission probabilities on the CPU, and token ids on the device.
 
-    The rows are uneven enough that an iteration moves all three by 10% or more.
+    The rows are so uneven that an iteration changes all three by 10% or more.
     """
     generator = torch.Generator().manual_seed(1)
 
@@ -42,7 +42,7 @@ def exact(tables: Tables) -> HMM:
 
 
 def after_step(hmm: HMM, ids: torch.Tensor, size: float) -> HMM:
-    """The mixture of old and newly estimated probabilities, as mini-batch EM takes it."""
+    """The HMM after a step of mini-batch EM: a mixture of old and newly estimated probabilities."""
     counts = hmm.expected_counts(ids)
     learned = counts.start, counts.transition, counts.emission.T
     mixed = (
@@ -53,22 +53,22 @@ def after_step(hmm: HMM, ids: torch.Tensor, size: float) -> HMM:
 
 
 def sweeps_flop(states: int) -> float:
-    """A product per token forward, backward, and for the counts of transitions."""
+    """FLOP of three products per token: forward, backward, and the counts of transitions."""
     return 6.0 * BATCH * TIME * states**2
 
 
 def off(found: torch.Tensor, right: torch.Tensor, old: torch.Tensor | None = None) -> float:
-    """How far `found` is from `right`, relative to its size, or to its distance from `old`."""
+    """The distance of `found` from `right`, relative to the norm of `right`, or of right - old."""
     size = right if old is None else right - old
     return float((found.to(right) - right).norm() / size.norm())
 
 
 def pomegranate_counts(states: int) -> Measured:
-    """pomegranate's expected counts of starts, transitions and states.
+    """Expected counts of starts, transitions and states by pomegranate.
 
-    The rest of its iteration, the counts of words, is a Python loop over every state × word with a
-    few kernel launches each, and 512 × 32,000 rounds of it are too long to time here. So the time
-    is less than that of an iteration.
+    The rest of its iteration, the counts of words, is not timed: it is a Python loop over all pairs
+    of states and words, with a few kernel launches each, and would take too long for 512 × 32,000
+    pairs. So the time is lower than that of an iteration.
     """
     tables, ids = random_problem(states)
     model = peers.pomegranate_model(*tables).to(DEVICE)
@@ -86,17 +86,17 @@ def pomegranate_counts(states: int) -> Measured:
 
 
 def pyjuice_step(states: int) -> Measured:
-    """PyJuice's mini-batch EM on its HMM: forward, backward, and the step; its graphs recorded."""
+    """A step of mini-batch EM by PyJuice on its HMM, replayed as CUDA graphs."""
     import pyjuice
 
     tables, ids = random_problem(states)
-    start, transition, emission = (t.clone() for t in tables)  # it divides by the sums in place
+    start, transition, emission = (t.clone() for t in tables)  # PyJuice normalises them in place
     circuit = pyjuice.structures.HMM(
         TIME, states, WORDS, alpha=transition, beta=emission, gamma=start
     )
     model = pyjuice.compile(circuit, verbose=False).to(DEVICE)
     model(ids, record_cudagraph=True).mean().backward()
-    optimizer = pyjuice.optim.MiniBatchEM(model, step_size=STEP_SIZE)  # forgets what was recorded
+    optimizer = pyjuice.optim.MiniBatchEM(model, step_size=STEP_SIZE)  # resets recorded counts
 
     def run() -> None:
         model(ids).mean().backward()
@@ -112,10 +112,10 @@ def pyjuice_step(states: int) -> Measured:
         )
 
     def error() -> float:
-        """Of likelihoods and probabilities after a step, relative to what the step changes."""
+        """The error of likelihoods and new probabilities, relative to the changes of the step."""
         run()
         with torch.no_grad():
-            log_prob = model(ids).flatten()  # all rows: another batch size would lose the graphs
+            log_prob = model(ids).flatten()  # all rows: the graphs are for this batch size
         old = exact(tables)
         new = after_step(old, ids, STEP_SIZE)
         parts = zip(learned(), new.tables(), old.tables(), strict=True)

@@ -1,18 +1,18 @@
-"""A language model guided by an HMM on 200 sets of keywords, beside the same model on its own.
+"""Keywords in texts of a language model: guided by an HMM, and without guidance.
 
     python benchmarks/guide.py runs/guide LM
 
 If there is no run yet, the HMM is first distilled from the language model (`bighmm distill-lm`), on
-texts that it writes for other sets of the same words, which takes some minutes on a GPU.
+texts that it writes for other sets of the same words; this takes some minutes on a GPU.
 
-For every set of two to five words the language model is asked, by its chat template, for one
-sentence with them, and has 32 tokens, the end mark included. Written down are, for guided texts
-(sampling and beam search), the model's texts as they come, and the first of `--tries` of its texts
-that happens to have all words (rejection sampling): how many of the sets are met, the model's own
-perplexity of the texts that meet them, after the same prompt and after one without the words, and
-the time per token. A set is met by a text that ends in time and has all words, which is seen by a
-search for whole words in it. What the model writes as it comes is scored as it is, without an end
-mark where it was cut off.
+For each of 200 sets of two to five words, a chat prompt asks the language model for one sentence
+with these words, of at most 32 tokens with the end mark. There are four kinds of texts: guided
+texts by sampling and by beam search, the first text of the model alone, and the first of `--tries`
+texts of the model alone that has all words (rejection sampling). A text satisfies a set if it ends
+in time and has all words as whole words. For each kind the figures are the number of satisfied
+sets, the time per token, and the perplexity of the satisfying texts under the language model, after
+the same prompt and after a prompt without the words. The first texts of the model alone are scored
+even if they do not satisfy the set, without an end mark if they were cut off.
 """
 
 from __future__ import annotations
@@ -60,31 +60,31 @@ class Arguments:
     hmm: Annotated[Path, tyro.conf.Positional]
     language_model: Annotated[str, tyro.conf.Positional]
     sets: int = 200
-    length: int = 32  # tokens of a text at most, the end mark counted
+    length: int = 32  # the most tokens of a text, with the end mark
     tries: int = 64
-    """Texts of the unguided model for each set."""
+    """Number of texts of the model alone for each set."""
     beams: int = 8
     batch: int = 50
     seed: int = 1
     device: str = "auto"
     tokens: int = 10_000_000
-    """Tokens to distil from, if there is no HMM yet."""
+    """Number of tokens to distil the HMM from, if there is none yet."""
     states: int = 4096
     epochs: float = 10.0
     at_once: int = 4096
-    """Texts that the model writes together, for the distillation and for rejection sampling."""
+    """Texts in a batch, for the distillation and for rejection sampling."""
     show: int = 5
-    """Texts of each kind to print."""
+    """Number of texts of each kind to print."""
     out: str = "guide/smollm2.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What one way of writing has made: for each set a text that has its words, or none."""
+    """The texts of one kind: for each set a text that satisfies it, or None."""
 
     texts: list[str | None]
-    ids: list[list[int] | None]  # with the end mark, if there is one
+    ids: list[list[int] | None]  # with the end mark, unless the text was cut off
     seconds_per_token: float | None
 
 
@@ -127,7 +127,7 @@ def main(arguments: Arguments) -> None:
 
 
 def _distil(arguments: Arguments) -> dict[str, Any]:
-    """Distil the HMM, unless that is done; the figures of it."""
+    """The figures of the distillation of the HMM, which runs unless it is finished."""
     finished = arguments.hmm / "result.json"
     if not finished.is_file():
         file = arguments.hmm.with_suffix(".prompts.txt")
@@ -154,7 +154,7 @@ def _prompt(words: list[str]) -> str:
 
 
 def keyword_sets(count: int, seed: int) -> list[list[str]]:
-    """Two to five words of one theme each, in turn."""
+    """Sets of two to five words of one theme; the themes are used in turn."""
     chance = random.Random(seed)
     themes = [words.split() for words in THEMES.values()]
     return [chance.sample(chance.choice(themes), 2 + i % 4) for i in range(count)]
@@ -200,7 +200,7 @@ def _rejection(
     sets: list[list[str]],
     prompts: list[str],
 ) -> Kind:
-    """The first of so many texts that has the words."""
+    """For each set, the first of so many texts that satisfies it."""
     texts: list[str | None] = []
     ids: list[list[int] | None] = []
     tokens, began = 0, _now(language_model)
@@ -223,7 +223,7 @@ def _one_try(
     sets: list[list[str]],
     prompts: list[str],
 ) -> dict[str, Any]:
-    """The model's first text for each set, whether or not it has the words."""
+    """The first text of the model alone for each set, whether it satisfies the set or not."""
     drawn: list[list[int]] = []
     began = _now(language_model)
     for first in range(0, len(prompts), arguments.batch):
@@ -243,7 +243,7 @@ def _one_try(
 def _draw(
     language_model: LanguageModel, prompts: list[str], arguments: Arguments, number: int
 ) -> list[list[int]]:
-    """A text for each prompt, with its end mark; one that does not end is cut off."""
+    """A text for each prompt, with its end mark unless it was cut off."""
     ids = [language_model.prompt(prompt, chat=True) for prompt in prompts]
     settings = SampleSettings(length=arguments.length - 1)
     shard = sample_batch(language_model, ids, settings, seed=arguments.seed * 100_003 + number)
@@ -261,7 +261,7 @@ def _meets(words: Sequence[str], row: list[int], language_model: LanguageModel) 
 
 
 def _fluency(language_model: LanguageModel, kind: Kind, prompts: list[str]) -> dict[str, Any]:
-    """Perplexity of the texts that are there, with their end marks."""
+    """The perplexity of all texts that are not None, with their end marks."""
     places = [i for i, ids in enumerate(kind.ids) if ids is not None]
     texts = [ids for ids in kind.ids if ids is not None]
     given = [language_model.prompt(prompts[i], chat=True) for i in places]

@@ -1,14 +1,14 @@
-"""Filling the gaps of one sentence on a CPU: 32,768 states in 128 blocks, factored transitions.
+"""Time of filling the gaps of one sentence on a CPU: 32,768 states in 128 blocks.
 
     python benchmarks/infill.py
 
-The model is random: the cost does not depend on what it has learned. The row normalisers of all
-states are made before, as when a model is loaded, and their time is given too. A sentence has 15
-words and its end mark, and two gaps of one word with known words between them, each with other
-words. For exact answers the parts of the transition matrix on both sides of every gap must be made,
-which is a product of (states, width) with (width, states / blocks) each; the time of these products
-alone is measured along with the questions. The times are the shortest and the median of some
-repeats; --pause waits between them, for machines that others use too. No figure is given unless the
+The model has factored transitions and random parameters, which do not change the cost. The row
+normalisers of all states are computed before, as when a model is loaded; their time is a figure of
+its own. A sentence has 15 words and an end mark, and two gaps of one word that are not adjacent.
+Exact results need the parts of the transition matrix on both sides of each gap. Each part is a
+product of (states, width) with (width, states / blocks); the time of these products alone is also
+measured. The times are the shortest and the median of some repeats, each with other words; --pause
+waits between repeats, for machines that others use too. No figures are given unless the
 probabilities of the words in a gap agree with those of whole sentences.
 """
 
@@ -43,7 +43,7 @@ class Shape:
     pause: float = 0.0
     """Seconds between repeats."""
     out: str = "bench/infill.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 def main(shape: Shape) -> None:
@@ -84,7 +84,7 @@ def main(shape: Shape) -> None:
 
 
 def _random_hmm(shape: Shape) -> HMM:
-    """Logits of standard deviation 1; every word in a block drawn at random."""
+    """An HMM with logits of standard deviation 1, and random blocks of words."""
     torch.manual_seed(0)
     block_of = torch.arange(shape.words)[torch.randperm(shape.words)] % shape.blocks
     support = Blocked.of(block_of, shape.states)
@@ -105,7 +105,7 @@ def _products(hmm: HMM, shape: Shape) -> None:
 
 
 def _sentence(shape: Shape, seed: int) -> Tensor:
-    """Random words, the gaps, and the end mark (1, length + 1)."""
+    """A sentence (1, length + 1) of random words with gaps and the end mark."""
     generator = torch.Generator().manual_seed(seed)
     text = torch.randint(1, shape.words, (1, shape.length + 1), generator=generator)
     text[0, list(shape.gaps)] = -1
@@ -114,7 +114,7 @@ def _sentence(shape: Shape, seed: int) -> Tensor:
 
 
 def _check(hmm: HMM, shape: Shape) -> None:
-    """With one gap left, p(known) p(word | known) is the probability of the whole sentence."""
+    """Check that p(known) p(word | known) = p(whole sentence) for a sentence with one gap."""
     text = _sentence(shape, seed=0)
     text[0, list(shape.gaps[1:])] = 1
     gap = shape.gaps[0]

@@ -1,8 +1,8 @@
-"""What can be measured on a GPU: each operation makes its work, and can tell if it went right.
+"""Operations that `gpu.py` measures on a GPU, each with a check of its result.
 
-An operation is a function of the number of states that returns a `Measured`: `run` is the work,
-`flop` counts the products that cannot be avoided, `error` says how far the result is from plain
-torch in this very run, and `tolerance` how far it may be.
+An operation is a function of the number of states that returns a `Measured`: `run` does the work,
+`flop` is the number of operations of the necessary matrix products, `error` is the difference of
+the result from plain torch in this run, and `tolerance` is the largest error allowed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bighmm.train.runner import EagerRunner, Runner
 from bighmm.train.update import Descent
 
 DEVICE = torch.device("cuda")
-DATA: str | None = None  # a corpus for the blocked step; without one, text and blocks are made up
+DATA: str | None = None  # a corpus for the blocked step; None: random text and blocks
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Measured:
     flop: float
     error: Callable[[], float]
     tolerance: float
-    capture: bool = False  # `run` can be captured as a graph, which is then timed
+    capture: bool = False  # whether `run` can be captured as a graph; then the graph is timed
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def normaliser(active: int) -> Measured:
 
 
 class Language:
-    """A stand-in for a language model: parameters on the device, and batches of random text."""
+    """A stand-in for a language model: parameters on the device, with batches of random text."""
 
     def __init__(
         self, kind: str, support: Support, shape: tuple[int, int], end: int, text: Tensor | None
@@ -104,7 +104,7 @@ class Language:
         self.tokens_per_step = batch * window
         if text is None:
             generator = torch.Generator().manual_seed(1)
-            weights = 1.0 / torch.arange(1, support.vocabulary_size + 1)  # as words are, by rank
+            weights = 1.0 / torch.arange(1, support.vocabulary_size + 1)  # Zipf's law
             text = torch.multinomial(weights, 64 * batch * window, True, generator=generator)
         streams = text[: 64 * batch * window].view(batch, 64, window)
         self.ids = streams.transpose(0, 1).contiguous()
@@ -137,7 +137,7 @@ def training_step(
 ) -> Measured:
     language = Language(kind, support, shape, end, text)
     runner = language.runner(dropout)
-    runner.run(0, 64)  # so that every place of the buffers holds a batch
+    runner.run(0, 64)  # so that every slot of the buffers has a batch
 
     replays = itertools.count()
 
@@ -152,7 +152,7 @@ def training_step(
             runner.graph.replay()
 
     def error() -> float:
-        """Log-likelihood of a few rows against plain torch in float32."""
+        """The error of the log-likelihood of a few rows, against plain torch in float32."""
         with torch.no_grad():
             hmm = HMM.of(language.params())
             ids = language.ids[0, :4, :16].to(DEVICE)
@@ -170,7 +170,7 @@ def training_step(
 
 
 def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> Tensor:
-    """Blocks as ragged as Brown's: frequent words in small ones, 1 to some 560 words."""
+    """Blocks with sizes as those of Brown clusters of the Penn Treebank: 1 to about 560 words."""
     sizes = torch.exp(torch.linspace(0.0, math.log(560.0), blocks))
     sizes = (sizes * (words - blocks) / sizes.sum()).long() + 1
     sizes[-1] += words - int(sizes.sum())
@@ -194,7 +194,7 @@ def blocked_step(states: int) -> Measured:
 
 @operation("scalar_step", (2**12, 2**14))
 def scalar_step(states: int) -> Measured:
-    """A whole training step of tables of logits: batch 16 × 32, 128 blocks, half dropped."""
+    """A whole training step with tables of logits: batch 16 × 32, 128 blocks, half dropped."""
     support = Blocked.of(ptb_like_blocks(), states).to(DEVICE)
     return training_step(support, (16, 32), 0.5, 0.0, kind="scalar")
 
@@ -217,7 +217,7 @@ def dense_step(states: int) -> Measured:
 
 @operation("lee_step", (128, 256, 512), peer="plain torch, as Lee & Berg-Kirkpatrick's step")
 def lee_step(states: int) -> Measured:
-    """Log-space forward recursion recorded by autograd: a (batch, states, states) sum per word."""
+    """The forward recursion in log space under autograd: a (batch, states, states) sum per word."""
     words, batch, time = 32_000, 200, 64
     support = Dense(states, words)
     model = params.build("neural", NeuralOptions(), support, None, seed=1).to(DEVICE)

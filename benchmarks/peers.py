@@ -1,11 +1,11 @@
-"""Other libraries' Baum-Welch iterations, one function each, for `em_pass.py`.
+"""One Baum-Welch iteration by other libraries, one function each, for `em_pass.py`.
 
-A peer takes start (Z,), transition (Z, Z), emission (Z, V), the tokens of all sequences one after
-another, and their lengths, as NumPy; it does one iteration as its users would, and returns log p
-of all sequences and the new start, transition and emission. A peer whose packages are not
-installed has no version, and must not be called.
+A peer takes NumPy arrays: start (Z,), transition (Z, Z), emission (Z, V), the concatenated tokens
+of all sequences, and their lengths. It does one iteration in the usual way of its library, and
+returns log p of all sequences and the new start, transition and emission. A peer whose packages are
+not installed has the version None and cannot be called.
 
-PyJuice is not here because it runs on a GPU only; see `gpu_peers.py`.
+PyJuice is in `gpu_peers.py`, because it runs only on a GPU.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Iteration = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray
 class Peer:
     iterate: Iteration
     packages: tuple[str, ...]
-    compiles: bool = False  # at the first call, which is then not the one to time
+    compiles: bool = False  # whether it compiles in the first call, which is not timed then
 
     @property
     def version(self) -> str | None:
-        """Of each package; None if one of them is not installed."""
+        """The version of each package; None if one of them is not installed."""
         try:
             return ", ".join(f"{name} {metadata.version(name)}" for name in self.packages)
         except metadata.PackageNotFoundError:
@@ -51,7 +51,7 @@ def peer(name: str, *packages: str, compiles: bool = False) -> Callable[[Iterati
 
 @peer("hmmlearn, log", "hmmlearn")
 def hmmlearn_log(*given: np.ndarray) -> Result:
-    """hmmlearn as it comes."""
+    """hmmlearn with its default settings."""
     return _hmmlearn(*given, implementation="log")
 
 
@@ -91,12 +91,12 @@ def pomegranate(
     ids: np.ndarray,
     lengths: np.ndarray,
 ) -> Result:
-    """What `DenseHMM.fit` does in an iteration, for which `summarize` gives the log-likelihood.
+    """An iteration of `DenseHMM.fit`, with the log-likelihood of `summarize`.
 
-    Each length of sequence is a piece, as in `fit`, and counting the words of a piece takes a loop
-    over every state × word. A sequence may end after any state here, so `ends` is 1 everywhere;
-    pomegranate learns the ends together with the transitions, as rows that sum to one, and without
-    the ends the rows are divided by what remains.
+    As in `fit`, sequences of equal length are one batch, and counting the words of a batch loops
+    over all pairs of states and words. A sequence may end after any state, so `ends` is 1
+    everywhere. pomegranate normalises the probabilities of ends and transitions of a state
+    together; here the transitions are normalised without the ends.
     """
     model = pomegranate_model(*(torch.from_numpy(t) for t in (start, transition, emission)))
     pieces = [torch.from_numpy(rows)[:, :, None] for rows in _by_length(ids, lengths)]
@@ -114,7 +114,7 @@ def pomegranate(
 def pomegranate_model(
     start: torch.Tensor, transition: torch.Tensor, emission: torch.Tensor
 ) -> torch.nn.Module:
-    """A DenseHMM in float32 with these probabilities, where a sequence may end anywhere."""
+    """A DenseHMM in float32 with these probabilities; a sequence may end after any state."""
     from pomegranate.distributions import Categorical
     from pomegranate.hmm import DenseHMM
 
@@ -131,10 +131,10 @@ def dynamax(
     ids: np.ndarray,
     lengths: np.ndarray,
 ) -> Result:
-    """An iteration of `CategoricalHMM.fit_em`, with the sequences one by one.
+    """An iteration of `CategoricalHMM.fit_em`, sequence by sequence.
 
-    `fit_em` takes sequences of one length, and all at once, for which its emissions would need
-    memory for every token × state × word: 190 GiB at the sizes of `em_pass.py`.
+    `fit_em` itself takes all sequences at once, which must have equal lengths. Its emissions would
+    then need memory for tokens × states × words: 190 GiB at the sizes of `em_pass.py`.
     """
     import jax.numpy as jnp
 
@@ -156,10 +156,10 @@ def dynamax(
 
 @functools.cache
 def _dynamax_iteration(states: int, words: int) -> tuple[Any, Callable[..., Any]]:
-    """The model and its compiled iteration, kept so that it compiles once.
+    """The model and its compiled iteration, cached so that it is compiled once.
 
-    The priors are as flat as they may be: at a concentration of exactly 1 every row with a word
-    that never occurs would become NaN, so it is the float32 after that.
+    The priors have the smallest float32 concentration above 1: with exactly 1, every row with a
+    word that never occurs would become NaN.
     """
     import jax
     import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Time of a training step against the number of states, beside other programs on the same card.
+"""Chart of the time of a training step by number of states, with other programs on the same GPU.
 
     python benchmarks/plot.py
 
@@ -73,7 +73,7 @@ def main(arguments: Arguments) -> None:
 def _line(
     axes: Axes, rows: list[dict[str, Any]], others: list[dict[str, Any]], label: str, colour: str
 ) -> None:
-    """One program's times, each written above its point, or below where another one is above."""
+    """Draw the times of one program, with a number above or below each point."""
     line = [row["states"] for row in rows], [row["ms"] for row in rows]
     axes.plot(*line, "-" if label == "bighmm" else "--", marker="o", color=colour, label=label)
     for states, ms in zip(*line, strict=True):

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: timing, and files under results/ with the commit and the device."""
+"""Helpers of the benchmarks: timing, and result files with the commit and the device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS = ROOT / "results"
 
 
 def best_seconds(work: Callable[[], Any], repeats: int) -> float:
-    """The shortest of `repeats` runs, in seconds."""
+    """The time of the fastest of `repeats` runs, in seconds."""
     times = []
     for _ in range(repeats):
         began = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Random rules for a trained model, and whether every text that is drawn under them keeps them.
+"""Random rules for a trained model, and a check that all sampled texts satisfy them.
 
     python benchmarks/satisfied.py runs/pydoc-4096
 
-Every text has a rule of its own: one to three keywords in any order or in order, a word that must
-not occur, a number of words, a first or last word, or a pattern. Words are drawn as often as the
-model says they occur. What was asked for is then looked for in the text itself, by means that have
-nothing to do with automata: lists of words, and Python's regular expressions.
+Every text has its own rule: one to three keywords in any order or in a given order, a word that
+must not occur, a number of words, a first or last word, or a pattern. Words of rules are drawn with
+their probabilities in the model. Texts are checked without automata, by lists of words and Python's
+regular expressions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bighmm.lm.opening import find_device, open_hmm
 from bighmm.lm.rules import Rule
 from record import save, surroundings
 
-ROOM = 20  # words, at most
+ROOM = 20  # the most words of a text
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Arguments:
     seed: int = 0
     device: str = "cpu"
     out: str = "bench/satisfied.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 @dataclass(frozen=True)
 class Asked:
     kind: str
     rule: Rule
-    holds: Callable[[list[str]], bool]  # of the words of a text
+    holds: Callable[[list[str]], bool]  # whether the words of a text satisfy it
 
 
 def main(arguments: Arguments) -> None:
@@ -86,7 +86,7 @@ def main(arguments: Arguments) -> None:
 
 
 def _word_source(lm: HMMLM, chance: random.Random) -> Callable[[], str]:
-    """Words of letters, as often as the model thinks that a text begins or goes on with them."""
+    """A source of words of letters, drawn with their probabilities in the model."""
     generator = torch.Generator(lm.device).manual_seed(chance.getrandbits(31))
     stream = lm.hmm().sample(1, 20_000, generator=generator)[0].tolist()
     seen = [lm.tokenizer.token(i) for i in stream]
@@ -138,7 +138,7 @@ def _in_order(words: list[str], text: list[str]) -> bool:
 
 
 def _words(lm: HMMLM, row: list[int]) -> list[str]:
-    """Up to the end mark; a text without one is wrong in any case."""
+    """The words of a text up to its end mark, which it must have."""
     end = lm.tokenizer.end
     if end not in row:
         return []

@@ -16,13 +16,13 @@ from record import record_of, save
 @dataclass(frozen=True)
 class Arguments:
     run: tyro.conf.Positional[Path]
-    """The run's folder."""
+    """The folder of the run."""
     out: tyro.conf.Positional[str]
     """The file to write, under results/."""
     wall_seconds: float | None = None
-    """Of the whole command, where it was measured."""
+    """Time of the whole command, if it was measured."""
     peak_gib: float | None = None
-    """Largest memory, where it was measured."""
+    """Peak memory, if it was measured."""
 
 
 def main(arguments: Arguments) -> None:

@@ -1,15 +1,15 @@
-"""Which of a language model's layers gives the best labels, before any training.
+"""Which layer of a language model gives the best labels, measured without training.
 
     python benchmarks/teacher_layers.py models/smollm2 TEXT --keep FOLDER
 
-The model reads the first `--tokens` of a text in windows of 256, and its vectors after some layers
-are clustered: as many clusters as states. Of nine tenths of the windows an HMM is made from the
-counts of the labels, and improved by iterations of EM; its perplexity is that of the last tenth.
-Beside the layers stand random vectors of tokens, mixed with those before.
+The model reads the first `--tokens` of a text in windows of 256. Its vectors after some layers are
+clustered, with as many clusters as states. An HMM is estimated from the counts of the labels in
+nine tenths of the windows, and improved by iterations of EM; its perplexity is measured on the last
+tenth. For comparison there are random vectors of tokens, mixed with those of previous tokens.
 
-With `--keep` the vectors are kept, and found again by the next run, and the same tokens are written
-as a corpus, FOLDER/corpus, with labels of its training part for each layer, FOLDER/layer-N and
-FOLDER/random, that `bighmm train --data FOLDER/corpus --min-count 3 --labels …` takes.
+With `--keep` the vectors are stored and reused by the next run. The same tokens are written as a
+corpus, FOLDER/corpus, and the labels of its training part for each layer as FOLDER/layer-N and
+FOLDER/random, for `bighmm train --data FOLDER/corpus --min-count 3 --labels …`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from bighmm.interop.hugging_face import find_model, load
 from bighmm.model.support import Dense
 from record import save, settings_of, surroundings
 
-WINDOW, RARE = 256, 3  # tokens; a token that is seen less often counts as unknown
-SMOOTHING = 20.0  # uses that are added to those of every state, as the text has them in all
-SAMPLE = 60_000  # vectors that are clustered
+WINDOW, RARE = 256, 3  # tokens of a window; a token that occurs less often counts as unknown
+SMOOTHING = 20.0  # added to the counts of every state, distributed as in the whole text
+SAMPLE = 60_000  # number of vectors that are clustered
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Arguments:
     layers: tuple[int, ...] = (0, 5, 10, 15, 20, 25, 30)
     states: int = 128
     iterations: int = 3
-    """Of EM."""
+    """Number of iterations of EM."""
     keep: Path | None = None
     out: str = "bench/teacher_layers.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 def main(arguments: Arguments) -> None:
@@ -73,7 +73,7 @@ def main(arguments: Arguments) -> None:
 
 
 def _read(arguments: Arguments) -> tuple[Tensor, dict[str, Tensor]]:
-    """Windows of token ids (B, 256), and vectors (B · 256, H) for each way to have them."""
+    """Windows of token ids (B, 256), and their vectors (B · 256, H) by name of the layer."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer, model = load(find_model(arguments.language_model), device)
     opened = lzma.open if arguments.text.suffix == ".xz" else open
@@ -105,19 +105,19 @@ def _read(arguments: Arguments) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def _renumbered(ids: Tensor, trained: int) -> Tensor:
-    """Tokens that are not rare in the training part as 1, 2, …, all others as 0."""
+    """New ids of tokens: 1, 2, … for tokens that are not rare in the training part, else 0."""
     known = torch.bincount(ids[:trained].flatten(), minlength=int(ids.max()) + 1) >= RARE
     return (known.cumsum(0) * known)[ids]
 
 
 def _label(vectors: Tensor, states: int) -> Tensor:
     chosen = np.random.default_rng(0).permutation(len(vectors))[:SAMPLE]
-    centres = kmeans(vectors.numpy(), states, rows=np.sort(chosen)).centres
-    return torch.cat([nearest(part.float(), centres)[0] for part in vectors.split(20_000)])
+    centroids = kmeans(vectors.numpy(), states, rows=np.sort(chosen)).centroids
+    return torch.cat([nearest(part.float(), centroids)[0] for part in vectors.split(20_000)])
 
 
 def _perplexities(words: Tensor, labels: Tensor, trained: int, arguments: Arguments) -> list[float]:
-    """Of the HMM that is made of the labels' counts, and after each iteration of EM."""
+    """Perplexities of the HMM from the counts of the labels, and after each iteration of EM."""
     states, size = arguments.states, int(words.max()) + 1
     text, states_of, rest = words[:trained], labels[:trained], words[trained:]
     of_word = torch.bincount(text.flatten(), minlength=size).double() + 0.5
@@ -149,7 +149,7 @@ def _smoothed(counts: Tensor, of_all: Tensor) -> Tensor:
 
 
 def _keep(folder: Path, name: str, ids: Tensor, labels: Tensor, trained: int, states: int) -> None:
-    """The windows as lines of words, and the labels as `bighmm distill` would write them."""
+    """Write the windows as lines of words, and the labels in the format of `bighmm distill`."""
     half = (len(ids) - trained) // 2
     parts = ids.split([trained, half, len(ids) - trained - half])
     (folder / "corpus").mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def _keep(folder: Path, name: str, ids: Tensor, labels: Tensor, trained: int, st
         (folder / "corpus" / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     corpus = prepare(str(folder / "corpus"), min_count=RARE)
     found = labels[:trained]
-    found = torch.cat([found, found[:, -1:]], 1).numpy().astype("<u2")  # a line has an end mark
+    found = torch.cat([found, found[:, -1:]], 1).numpy().astype("<u2")  # for the end mark of a line
     (folder / name).mkdir(exist_ok=True)
     found.tofile(folder / name / LABELS)
     manifest = {

@@ -1,10 +1,10 @@
-"""Tokens per second of whole training steps, from text on the disk to new parameters.
+"""Tokens per second of training, from text on the disk to new parameters.
 
     python benchmarks/training.py papers/lee2025/recipes/scalar-512.toml --data FOLDER
 
-Each recipe is trained for some steps without being timed, in which kernels are compiled and a graph
-is captured, and then for `--tokens` more, with nothing beside it. What is timed is what
-`bighmm train` does between two looks at the validation text; making batches is part of it.
+Each recipe is trained for some steps that are not timed, in which kernels are compiled and a graph
+is captured, and then for `--tokens` more. The timed part is what `bighmm train` does between two
+validations, with the preparation of batches.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Arguments:
     data: str = "pydoc"
     tokenizer: str | None = None
     tokens: int = 50_000_000
-    """Timed tokens of each recipe."""
+    """Number of tokens of each recipe that are timed."""
     warm_up: int = 200
-    """Steps before."""
+    """Number of steps before, which are not timed."""
     device: str = "auto"
     out: str = "bench/training.json"
-    """Where under results/ to save the figures."""
+    """File for the figures, under results/."""
 
 
 def main(arguments: Arguments) -> None:
@@ -55,7 +55,7 @@ def main(arguments: Arguments) -> None:
 def measure(
     recipe: Recipe, corpus: Corpus, device: torch.device, arguments: Arguments
 ) -> dict[str, Any]:
-    recipe = dataclasses.replace(recipe, initial=InitialSettings())  # from a random beginning
+    recipe = dataclasses.replace(recipe, initial=InitialSettings())  # random initial parameters
     torch.manual_seed(recipe.training.seed)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()

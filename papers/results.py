@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bighmm.base.files import read_json, write_whole
+from bighmm.base.files import read_json, write_atomically
 from papers.rows import Paper, Row
 
 EVAL_BATCH = "eval-batch.json"  # [{"recipe": …, "ms": …}, …]: milliseconds of an evaluation batch
@@ -129,7 +129,7 @@ def store_result(paper: Paper, row: Row, seed: int, record: dict[str, Any]) -> P
             lines[before.line] = new
         else:
             lines.append(new)
-        write_whole(path, b"".join(line + b"\n" for line in lines))
+        write_atomically(path, b"".join(line + b"\n" for line in lines))
     return path
 
 

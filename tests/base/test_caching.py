@@ -1,4 +1,4 @@
-"""Cached values serve the next caller, whatever mode the first one asked in."""
+"""Cached values can be used again, whether or not they were computed in inference mode."""
 
 import weakref
 from types import SimpleNamespace
@@ -35,12 +35,12 @@ def model(options, support):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_questions_in_inference_mode_and_then_outside(kind):
-    asked, other = random_hmm(kind), random_hmm(kind)
+def test_results_are_the_same_inside_and_outside_inference_mode(kind):
+    used, unused = random_hmm(kind), random_hmm(kind)
     with torch.inference_mode():
-        first = asked.fill_probs(GAPS)
-        asked.log_prob(TEXT)
-    for hmm in (asked, other):
+        first = used.fill_probs(GAPS)
+        used.log_prob(TEXT)
+    for hmm in (used, unused):
         again = hmm.fill_probs(GAPS)
         torch.testing.assert_close(again[0], first[0].clone())
         hmm.expected_counts(TEXT)
@@ -48,7 +48,7 @@ def test_questions_in_inference_mode_and_then_outside(kind):
 
 @pytest.mark.parametrize("support", ["dense", "blocked", "per_token"])
 @pytest.mark.parametrize("options", MODELS)
-def test_a_model_seen_in_inference_mode_can_be_trained(options, support):
+def test_a_model_used_in_inference_mode_can_be_trained(options, support):
     lm = model(options, support)
     with torch.inference_mode():
         lm.hmm().log_prob(TEXT)
@@ -59,46 +59,46 @@ def test_a_model_seen_in_inference_mode_can_be_trained(options, support):
 
 @pytest.mark.parametrize("support", ["dense", "blocked", "per_token"])
 @pytest.mark.parametrize("options", MODELS)
-def test_a_models_hmm_asks_for_no_gradient(options, support):
+def test_the_hmm_of_a_model_requires_no_gradient(options, support):
     hmm = model(options, support).hmm()
     assert not any(x.requires_grad for x in (hmm.start, *hmm.emissions.operands, hmm.emission))
     assert not hmm.log_prob(TEXT).requires_grad
 
 
-def test_a_value_without_gradient_is_made_again_where_one_is_due():
-    holder, x, made = SimpleNamespace(), torch.ones(2, requires_grad=True), []
+def test_a_value_without_gradient_is_computed_again_where_one_is_needed():
+    holder, x, calls = SimpleNamespace(), torch.ones(2, requires_grad=True), []
 
     def compute():
-        made.append(None)
+        calls.append(None)
         return 2 * x
 
     with torch.no_grad():
         assert not cached(holder, "_y", (x,), compute).requires_grad
-        assert cached(holder, "_y", (x,), compute) is holder._y and len(made) == 1
-    assert cached(holder, "_y", (x,), compute).requires_grad and len(made) == 2
-    assert cached(holder, "_y", (x,), compute) is holder._y and len(made) == 2
+        assert cached(holder, "_y", (x,), compute) is holder._y and len(calls) == 1
+    assert cached(holder, "_y", (x,), compute).requires_grad and len(calls) == 2
+    assert cached(holder, "_y", (x,), compute) is holder._y and len(calls) == 2
 
 
 @pytest.mark.parametrize("kind", ["dense-table", "dense-flat"])
-def test_word_by_word_the_matrix_is_made_once(kind, monkeypatch):
-    hmm, made = random_hmm(kind), []
+def test_stepping_token_by_token_computes_the_transition_matrix_once(kind, monkeypatch):
+    hmm, calls = random_hmm(kind), []
     log_probs = type(hmm.transitions).log_probs
 
-    def watched(self, rows=EVERY, columns=EVERY, into=None):
-        made.extend([None] * (rows == columns == slice(0, hmm.num_states)))
+    def count_calls(self, rows=EVERY, columns=EVERY, into=None):
+        calls.extend([None] * (rows == columns == slice(0, hmm.num_states)))
         return log_probs(self, rows, columns, into)
 
-    monkeypatch.setattr(type(hmm.transitions), "log_probs", watched)
+    monkeypatch.setattr(type(hmm.transitions), "log_probs", count_calls)
     carry = Carry.at_start(hmm, 1)
     for token in TEXT[0]:
         _, carry = hmm.advance(unchecked(hmm, token.view(1, 1), torch.ones(1).long()), carry)
         predict_states(hmm, carry)
-    assert len(made) == 1
+    assert len(calls) == 1
 
 
-def test_the_matrix_goes_with_its_transitions():
+def test_the_cached_matrix_makes_no_reference_cycle():
     hmm = random_hmm("dense-table")
     hmm.next_token(TEXT)
-    kept_by = weakref.ref(hmm.transitions)
+    transitions = weakref.ref(hmm.transitions)
     del hmm
-    assert kept_by() is None  # without waiting for the garbage collector
+    assert transitions() is None  # freed at once, without the garbage collector

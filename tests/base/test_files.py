@@ -1,4 +1,4 @@
-"""Folders that are either whole or not there, whenever the process dies."""
+"""Folders are replaced atomically, whenever the process is killed; what is read is checked."""
 
 import os
 from pathlib import Path
@@ -41,7 +41,7 @@ def target(tmp_path):
     return tmp_path / "run" / "checkpoint"
 
 
-def test_replaces_and_keeps_the_one_before(target):
+def test_the_replaced_folder_is_kept_as_previous(target):
     assert existing_folder(target) is None and previous_folder(target) is None
     put(target, "one")
     assert content(existing_folder(target)) == "one" and previous_folder(target) is None
@@ -52,13 +52,13 @@ def test_replaces_and_keeps_the_one_before(target):
     assert names(target.parent) == ["checkpoint", "checkpoint.previous"]
 
 
-def test_previous_is_not_kept_unless_asked(target):
+def test_the_replaced_folder_is_removed_without_keep_previous(target):
     put(target, "one", keep_previous=False)
     put(target, "two", keep_previous=False)
     assert content(target) == "two" and names(target.parent) == ["checkpoint"]
 
 
-def test_folder_is_new_not_merged(target):
+def test_files_of_the_replaced_folder_are_gone(target):
     replace_folder(target, lambda f: write_json(f / "old.json", 1), keep_previous=False)
     put(target, "one")
     assert names(target) == ["a.json"]
@@ -90,7 +90,7 @@ class Killed(BaseException):
 
 
 def kill_at_rename(monkeypatch, number):
-    """Let the process die just before its rename `number` of a folder."""
+    """Raise `Killed` just before the folder rename with this number, counted from 1."""
     rename, calls = Path.rename, []
 
     def dying(self, to):
@@ -112,7 +112,7 @@ def test_killed_at_a_rename(target, monkeypatch, number, keep_previous):
         kill_at_rename(patch, number)
         with pytest.raises(Killed):
             put(target, "three", keep_previous)
-    # Without a previous one to be kept, the third rename is on the way to its removal.
+    # With keep_previous=False the third rename is part of the removal of the previous folder.
     newest = "three" if number == 3 and not keep_previous else "two"
     assert content(existing_folder(target)) == newest
     put(target, "four", keep_previous)
@@ -129,7 +129,7 @@ def put_ours(target, text):
     replace_folder(
         *(target, lambda folder: write_json(folder / "a.json", text)),
         keep_previous=False,
-        earlier=is_ours,
+        may_replace=is_ours,
     )
 
 
@@ -143,25 +143,25 @@ def test_only_an_earlier_save_is_replaced(target):
     assert content(target) == "two" and (target / "thesis.txt").exists()
     (target / "thesis.txt").unlink()
     (target / "a.json").unlink()
-    put_ours(target, "four")  # an empty one will do
+    put_ours(target, "four")  # an empty folder may be replaced
     assert content(target) == "four"
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_another_folder_called_previous_is_kept(target, there):
-    if there:
+@pytest.mark.parametrize("target_exists", [True, False])
+def test_a_folder_of_the_user_called_previous_is_not_removed(target, target_exists):
+    if target_exists:
         put_ours(target, "one")
     other = target.with_name("checkpoint.previous")
     other.mkdir(parents=True)
     (other / "thesis.txt").write_text("years of work")
     with pytest.raises(ValueError, match=r"checkpoint\.previous holds other files"):
         put_ours(target, "two")
-    assert (other / "thesis.txt").exists() and target.exists() == there
+    assert (other / "thesis.txt").exists() and target.exists() == target_exists
     assert not list(target.parent.glob(".*"))
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_earlier_save_is_known_after_a_kill(target, monkeypatch, number):
+def test_an_earlier_save_may_be_replaced_after_a_kill(target, monkeypatch, number):
     put_ours(target, "one")
     with monkeypatch.context() as patch:
         kill_at_rename(patch, number)
@@ -171,8 +171,8 @@ def test_an_earlier_save_is_known_after_a_kill(target, monkeypatch, number):
     assert content(target) == "three" and names(target.parent) == ["checkpoint"]
 
 
-def test_killed_while_the_previous_one_is_removed(target, monkeypatch):
-    """What is left of it is no folder of the user's, so the next save need not ask."""
+def test_killed_while_the_previous_folder_is_removed(target, monkeypatch):
+    """The half-removed folder has a temporary name, so the next save does not refuse."""
     put_ours(target, "one")
 
     def remove_half(folder, **_):
@@ -200,7 +200,7 @@ def test_a_file_is_not_replaced(target, name, write):
     assert file.read_text() == "years of work" and names(target.parent) == [name]
 
 
-def test_what_a_link_leads_to_is_replaced(target, tmp_path):
+def test_the_folder_that_a_link_points_to_is_replaced(target, tmp_path):
     put_ours(tmp_path / "disk" / "real", "one")
     target.parent.mkdir()
     target.symlink_to(tmp_path / "disk" / "real")
@@ -209,7 +209,7 @@ def test_what_a_link_leads_to_is_replaced(target, tmp_path):
     assert names(tmp_path / "disk") == ["real"]
 
 
-def test_killed_between_the_renames_by_hand(target):
+def test_the_state_between_the_two_renames_is_readable(target):
     put(target, "one")
     target.rename(target.with_name("checkpoint.previous"))
     fresh = target.with_name(".checkpoint.123.tmp")
@@ -225,7 +225,7 @@ def test_killed_between_the_renames_by_hand(target):
 
 
 @pytest.mark.parametrize("process", [999_999_999, os.getpid()], ids=["another", "this"])
-def test_leftovers_of_dead_processes_are_removed(target, process):
+def test_temporary_folders_of_killed_processes_are_removed(target, process):
     leftover = target.with_name(f".checkpoint.{process}.tmp")
     leftover.mkdir(parents=True)
     (leftover / "half.json").write_text("{")
@@ -240,7 +240,7 @@ def test_leftovers_of_dead_processes_are_removed(target, process):
     assert not leftover.exists() and all(other.exists() for other in others)
 
 
-def test_the_model_of_a_run_or_a_model(tmp_path):
+def test_model_folder_of_a_run_and_of_a_model(tmp_path):
     assert model_folder(tmp_path) == tmp_path
     put(tmp_path / "model", "one")
     assert model_folder(tmp_path) == tmp_path / "model" == model_folder(tmp_path / "model")
@@ -255,7 +255,7 @@ def never(*_, **__):
 @pytest.mark.parametrize(
     "name", ["runs/none/model", "./none", "~/none", "/none", "here/none", "here/", "file", "a b"]
 )
-def test_a_path_is_not_asked_of_the_hub(name, tmp_path, monkeypatch):
+def test_a_name_that_can_only_be_a_path_is_not_looked_up_on_the_hub(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     (tmp_path / "file").touch()
@@ -297,7 +297,7 @@ def test_read_json_errors(tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_hashes_tell_damage(tmp_path):
+def test_hashes_detect_damaged_and_missing_files(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     (tmp_path / "b").write_bytes(b"")
     (tmp_path / "folder").mkdir()
@@ -316,7 +316,7 @@ def test_hashes_tell_damage(tmp_path):
         check_hashes(tmp_path, expected)
 
 
-def test_files_are_hashed_in_pieces(tmp_path, monkeypatch):
+def test_files_are_hashed_without_reading_them_at_once(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"abc")
     expected = hashes(tmp_path)
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read whole"))
@@ -331,9 +331,9 @@ def test_tensors_need_not_be_contiguous(tmp_path):
     assert torch.equal(found["turned"], table.T) and torch.equal(found["part"], table[:, 1])
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="asks Linux what a number is")
-def test_flushed_before_it_is_renamed(target, monkeypatch):
-    """Every new file and folder, and then the folder that has them, in this order."""
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux file descriptors")
+def test_everything_is_flushed_before_the_rename(target, monkeypatch):
+    """The new files, then their folder, then the rename, then the parent folder."""
     seen = []
     monkeypatch.setattr(
         os, "fsync", lambda descriptor: seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))

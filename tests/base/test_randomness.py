@@ -1,4 +1,4 @@
-"""Numbers from keys."""
+"""Random numbers as a function of a key."""
 
 import torch
 
@@ -19,7 +19,7 @@ def test_a_step_may_be_a_tensor():
     assert torch.equal(randomness.key(5, torch.tensor(7)), randomness.key(5, 7))
 
 
-def test_bits_are_even():
+def test_every_bit_is_set_half_of_the_time():
     numbers = randomness.noise(randomness.key(0, 0), 4096)
     assert len(numbers.unique()) == 4096
     for bit in range(64):

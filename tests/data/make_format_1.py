@@ -1,8 +1,9 @@
-"""How `format-1.tar.xz` was made, with the code of commit 75f3a83 and `python make_format_1.py`.
+"""The script that wrote `format-1.tar.xz`, with the code of commit 75f3a83.
 
-It has a finished and a half-done run of every kind of that time, SequenceHMMs, a Ctrl-G folder and
-labels, all tiny, and in `answers.json` what that code answered and how its runs went on. Nothing
-here runs with later code; `tests/test_old_files.py` reads the archive.
+The archive has a finished and an interrupted run of every kind that existed then, SequenceHMMs, a
+Ctrl-G folder and labels, all tiny. Its `answers.json` has the results of that code for these models
+and the losses of the continued runs. The script does not run with later code;
+`tests/test_old_files.py` reads the archive.
 """
 
 import io
@@ -143,7 +144,7 @@ def run_command(line):
 
 
 def answers(lm):
-    """What a model says of some texts, in plain numbers."""
+    """The results of a model for some texts, JSON-serialisable."""
     text = "w03 w21 w28\nw05 w06" if "w03" in getattr(lm.tokenizer, "words", []) else "w03 w21"
     ids = lm.encode(text)
     tokens = torch.tensor([ids, [*ids[:2], *[0] * (len(ids) - 2)]])

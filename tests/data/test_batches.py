@@ -1,4 +1,4 @@
-"""Batches: nothing is lost or seen twice, and a batch depends on its step alone."""
+"""Batches: each epoch has every token once, and a batch depends only on its step."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ CHEAP = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def corpus(sizes, sentence=3):
-    """Documents of these sizes; every token occurs once, but each third is the end mark."""
+    """Documents of these sizes: every third token is the end mark, all others are different."""
     tokens = np.arange(1, sum(sizes) + 1, dtype=np.uint16)
     tokens[sentence - 1 :: sentence] = END
     return tokens, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -77,7 +77,7 @@ def test_every_token_is_seen_once_in_every_epoch(kind, shape):
 
 @CHEAP
 @given(shape=shapes)
-def test_streams_go_on_where_they_stopped(shape):
+def test_streams_continue_where_the_previous_batch_ended(shape):
     tokens, documents = corpus(shape["sizes"])
     pieces = [tokens[a:b].tolist() for a, b in itertools.pairwise(documents)]
     batches = batches_of("streams", **shape)
@@ -95,7 +95,7 @@ def test_streams_go_on_where_they_stopped(shape):
 
 
 def in_pieces(stream, pieces):
-    """Whether a stream is made of all the pieces, in some order."""
+    """Whether a stream is the concatenation of all pieces in some order."""
     left = Counter(map(tuple, pieces))
     place = 0
     while place < len(stream):
@@ -110,7 +110,7 @@ def in_pieces(stream, pieces):
 
 @CHEAP
 @given(shape=shapes)
-def test_sentences_are_whole(shape):
+def test_sentences_are_not_cut(shape):
     tokens, documents = corpus(shape["sizes"])
     bounds = sentence_bounds(tokens, END, documents)
     expected = Counter(tuple(tokens[a:b].tolist()) for a, b in itertools.pairwise(bounds))
@@ -135,7 +135,7 @@ def test_sentences_of_a_batch_have_similar_lengths():
     assert shortest != sorted(shortest)
 
 
-def test_sentences_are_sorted_in_pools_only():
+def test_batches_of_sentences_are_full_across_pools():
     tokens, documents = corpus([3 * 1000])
     batches = make_batches("sentences", tokens, documents, end=END, batch=2, window=1, seed=0)
     assert batches.steps_per_epoch == 500 and len(epoch(batches)) == 500
@@ -144,7 +144,7 @@ def test_sentences_are_sorted_in_pools_only():
 
 @CHEAP
 @given(shape=shapes)
-def test_windows_are_full_but_for_one(shape):
+def test_all_windows_except_one_are_full(shape):
     found = epoch(batches_of("windows", **shape))
     lengths = np.concatenate([b.lengths for b in found])
     total, window = sum(shape["sizes"]), shape["window"]
@@ -175,7 +175,7 @@ def test_a_batch_is_a_function_of_its_step(kind):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "documents"])
-def test_order_follows_seed_and_epoch(kind):
+def test_the_order_depends_on_seed_and_epoch(kind):
     def order(seed, number):
         batches = batches_of(kind, [6] * 20, window=6, seed=seed)
         return [rows(b) for b in epoch(batches, number)]
@@ -188,7 +188,7 @@ def test_order_follows_seed_and_epoch(kind):
 
 @CHEAP
 @given(shape=shapes)
-def test_documents_have_rows_of_their_own(shape):
+def test_each_document_has_its_own_row(shape):
     tokens, bounds = corpus(shape["sizes"])
     batches = batches_of("documents", **(shape | {"window": 20}))
     assert batches.shape == (min(shape["batch"], len(shape["sizes"])), 20)
@@ -197,7 +197,7 @@ def test_documents_have_rows_of_their_own(shape):
     assert not any(batch.continues for batch in epoch(batches))
 
 
-def test_ordered_streams_are_the_text_as_it_was_written():
+def test_ordered_streams_keep_the_order_of_the_text():
     batches = batches_of("ordered", [7, 12, 4], batch=2)
     tokens, _ = corpus([7, 12, 4])
     for number in (0, 1):
@@ -208,7 +208,7 @@ def test_ordered_streams_are_the_text_as_it_was_written():
         assert read[0] + read[1] == tokens.tolist()
 
 
-def test_corpus_smaller_than_the_batch():
+def test_a_corpus_smaller_than_the_batch():
     found = epoch(batches_of("streams", [2, 1], batch=100))
     assert sorted(itertools.chain(*rows(found[0]))) == [1, 2, END] and len(found) == 1
     assert [len(row) for row in rows(found[0])] == [1, 1, 1]
@@ -230,13 +230,13 @@ def test_sentence_bounds(tokens, expected):
     assert sentence_bounds(np.array(tokens, dtype=np.uint16), 0).tolist() == expected
 
 
-def test_sentences_begin_with_documents():
+def test_a_document_begins_a_sentence():
     tokens, documents = np.array([1, 0, 2, 2, 3, 0]), np.array([0, 2, 4, 6])
     assert sentence_bounds(tokens, 0, documents).tolist() == [0, 2, 4, 6]
     assert sentence_bounds(tokens, 0, documents[[0, -1]]).tolist() == [0, 2, 6]
 
 
-def test_no_end_mark_makes_one_sentence():
+def test_a_text_without_end_marks_is_one_sentence():
     assert sentence_bounds(np.array([0, 1], dtype=np.uint16), -1).tolist() == [0, 2]
 
 
@@ -246,7 +246,7 @@ def test_padded_rows():
     assert found.tolist() == [[6, 7, 8], [5, 0, 0], [9, 4, 0]] and found.dtype == np.int64
 
 
-def test_errors():
+def test_errors_say_what_is_wrong():
     for wrong in ({"batch": 0}, {"window": 0}, {"batch": -1}):
         with pytest.raises(ValueError, match="batch and window must be at least 1"):
             batches_of("streams", [3], **wrong)
@@ -258,7 +258,7 @@ def test_errors():
         batches_of("documents", [3, 6])
 
 
-def test_two_sets_of_batches_read_an_epoch_once_each(monkeypatch):
+def test_labelled_batches_shuffle_each_epoch_once_for_tokens_and_once_for_states(monkeypatch):
     tokens, documents = corpus([7, 9, 30])
     shuffled = []
     monkeypatch.setattr(
@@ -270,10 +270,10 @@ def test_two_sets_of_batches_read_an_epoch_once_each(monkeypatch):
     )
     for step in range(labelled.steps_per_epoch):
         labelled.batch(step)
-    assert shuffled == [0, 0]  # once for the words, once for their states
+    assert shuffled == [0, 0]
 
 
-def test_sentences_end_where_their_document_is_cut_off():
+def test_the_end_of_a_document_ends_a_sentence():
     tokens = np.array([3, 4, 5, 6, 7, END, 8, 9])
     batches = make_batches(
         "sentences", tokens, np.array([0, 3, 6, 8]), end=END, batch=2, window=4, seed=0

@@ -1,4 +1,4 @@
-"""Brown clustering against brute force: mutual information, merge losses, partitions, files."""
+"""Brown clustering: information, merge losses and partitions against brute force; paths files."""
 
 from collections import Counter
 from itertools import combinations, pairwise
@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bighmm.data import brown
+from bighmm.data.brown.bigrams import Bigrams, xlogx
+from bighmm.data.brown.window import Window
 
 streams = st.integers(2, 9).flatmap(
     lambda size: st.lists(st.integers(0, size - 1), min_size=2, max_size=60)
@@ -36,7 +38,7 @@ class NaiveWindow:
         self.slots = [set() for _ in range(slots)]
 
     def information(self, classes):
-        """N times the information of the pairs of words within ``classes``, up to their log N."""
+        """N times the information of the pairs of words in `classes`, without the term log N."""
         total = 0.0
         for a in classes:
             for b in classes:
@@ -59,10 +61,10 @@ class NaiveWindow:
         losses = self.losses()
         least = min(losses.values())
         pair = min(pair for pair, loss in losses.items() if loss <= least + 1e-9)
-        kept, freed = sorted(pair, key=lambda s: -self.frequency(s))
-        self.slots[kept] |= self.slots[freed]
+        union, freed = sorted(pair, key=lambda s: -self.frequency(s))
+        self.slots[union] |= self.slots[freed]
         self.slots[freed] = set()
-        return kept, freed
+        return union, freed
 
     def frequency(self, slot):
         return sum(self.left[v] + self.right[v] for v in self.slots[slot])
@@ -88,7 +90,7 @@ def dense(tokens):
 
 
 @given(streams, st.integers(1, 4))
-def test_information_is_its_formula(tokens, classes):
+def test_information_equals_its_definition(tokens, classes):
     of_type = np.arange(9) * 7 % classes
     expected = naive_information(of_type[tokens].tolist())
     assert brown.average_mutual_information(np.array(tokens), of_type) == pytest.approx(
@@ -106,17 +108,17 @@ def test_information_of_known_streams():
 
 @settings(max_examples=40, deadline=None)
 @given(streams, st.booleans(), st.data())
-def test_losses_stay_equal_to_recomputation(tokens, table, data):
+def test_updated_losses_equal_recomputed_losses(tokens, table, data):
     stream, size = dense(tokens)
-    bigrams = brown._Bigrams.of(stream, size)
+    bigrams = Bigrams.of(stream, size)
     slots = data.draw(st.integers(2, size)) if size > 2 else 2
-    window = brown._Window(slots, bigrams.f if table else brown._xlogx)
+    window = Window(slots, bigrams.f if table else xlogx)
     naive = NaiveWindow(stream.tolist(), slots)
     slot = np.full(size, slots)
     for word in range(size):
         free = next(s for s, members in enumerate(naive.slots) if not members)
         slot[word], naive.slots[free] = free, {word}
-        window.insert(free, *bigrams.around(word, slot, slots), bigrams.marginals[:, word])
+        window.insert(free, *bigrams.with_slots(word, slot, slots), bigrams.marginals[:, word])
         assert_losses_equal(window, naive)
         if all(naive.slots):
             i, j = data.draw(st.permutations(range(slots)))[:2]
@@ -136,7 +138,7 @@ def assert_losses_equal(window, naive):
 
 @settings(max_examples=60, deadline=None)
 @given(streams, st.data())
-def test_agglomeration_equals_the_naive_one(tokens, data):
+def test_agglomeration_equals_the_naive_agglomeration(tokens, data):
     stream, size = dense(tokens)
     classes = data.draw(st.integers(1, size))
     result = brown.cluster(stream, size, classes, exchange=0)
@@ -145,15 +147,15 @@ def test_agglomeration_equals_the_naive_one(tokens, data):
 
 @settings(max_examples=30, deadline=None)
 @given(streams)
-def test_tree_merges_the_least_loss_first(tokens):
+def test_the_tree_merges_the_pair_of_least_loss_first(tokens):
     stream, size = dense(tokens)
     result = brown.cluster(stream, size, size, exchange=0)
     naive = NaiveWindow(stream.tolist(), size)
     by_frequency = sorted(range(size), key=lambda v: (-np.count_nonzero(stream == v), v))
     naive.slots = [{word} for word in by_frequency]
     for _ in range(size - 1):
-        kept, _ = naive.merge_best()
-        merged = naive.slots[kept]
+        union, _ = naive.merge_best()
+        merged = naive.slots[union]
         paths = [result.paths[result.classes[v]] for v in range(size)]
         shared = len(common_prefix([paths[v] for v in merged]))
         under = {v for v in range(size) if paths[v][:shared] == paths[min(merged)][:shared]}
@@ -179,7 +181,7 @@ def class_bigram_stream(classes, words_each, length, seed):
 
 
 @pytest.mark.parametrize("exchange", [0, 3])
-def test_recovers_the_classes_that_made_the_text(exchange):
+def test_recovers_the_classes_that_generated_the_text(exchange):
     tokens, members = class_bigram_stream(5, 6, 20_000, seed=1)
     result = brown.cluster(tokens, 30, 5, exchange=exchange)
     assert partition(result.classes) == {frozenset(row.tolist()) for row in members}
@@ -199,7 +201,7 @@ def test_exchange_never_lowers_information(seed):
     assert values[1] > values[0]
 
 
-def test_exchange_ends_where_no_single_move_helps():
+def test_after_enough_exchange_no_single_move_helps():
     tokens = random_text(9, size=25, length=400)
     result = brown.cluster(tokens, 25, 4, exchange=1000)
     sizes = np.bincount(result.classes)
@@ -254,7 +256,7 @@ def test_types_without_tokens_go_to_the_smallest_classes():
     assert more.information == known.information
 
 
-def test_same_input_same_result():
+def test_the_result_is_deterministic():
     tokens = random_text(5)
     first = brown.cluster(tokens, 40, 7)
     second = brown.cluster(tokens.astype(np.uint16), 40, 7)
@@ -289,7 +291,7 @@ def test_progress_counts_up_to_the_total():
         ([0, 1, 0], 3, 2, -1, "exchange is -1: "),
     ],
 )
-def test_wrong_arguments_are_named(tokens, size, classes, exchange, message):
+def test_errors_name_the_wrong_argument(tokens, size, classes, exchange, message):
     with pytest.raises(ValueError, match=message):
         brown.cluster(np.array(tokens), size, classes, exchange=exchange)
 
@@ -328,7 +330,7 @@ def test_paths_file_has_a_line_per_word(tmp_path, clustered):
     assert order == sorted(order)
 
 
-def test_reads_another_order_other_words_and_line_ends(tmp_path):
+def test_a_paths_file_may_have_any_order_more_words_and_other_line_ends(tmp_path):
     (tmp_path / "paths").write_bytes(b"10\tb\t3\r\n0\tother\t1\r\n11\tc\t2\r\n10\ta\t1")
     result = brown.read_paths(str(tmp_path / "paths"), ["a", "b", "c"])
     assert result.classes.tolist() == [0, 0, 1] and result.paths == ("10", "11")
@@ -345,13 +347,13 @@ def test_reads_another_order_other_words_and_line_ends(tmp_path):
         ("0\ta\t1\n1\ta\t1\n", "line 2 of .* gives 'a' a second bit string"),
     ],
 )
-def test_faults_of_a_paths_file_are_named(tmp_path, content, message):
+def test_errors_name_the_wrong_line_of_a_paths_file(tmp_path, content, message):
     (tmp_path / "paths").write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         brown.read_paths(tmp_path / "paths", ["a", "b", "c"])
 
 
-def test_refuses_to_write_what_cannot_be_read(tmp_path, clustered):
+def test_a_file_that_could_not_be_read_is_not_written(tmp_path, clustered):
     _, words, clusters, counts = clustered
     with pytest.raises(ValueError, match=r"19 words and 20 counts do not fit .* 20 types"):
         brown.write_paths(tmp_path / "paths", clusters, words[1:], counts)

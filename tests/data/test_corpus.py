@@ -1,4 +1,4 @@
-"""Corpora: the layouts that are read, what is written, and what happens when something is wrong."""
+"""Corpora: layouts of sources, files that are written, the cache, and errors."""
 
 import itertools
 import json
@@ -49,7 +49,7 @@ def texts(corpus, name):
     return [corpus.tokenizer.decode(ids[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-def test_penn_treebank(tmp_path):
+def test_prepare_the_penn_treebank(tmp_path):
     corpus = prepare(ptb(tmp_path / "ptb"))
     assert texts(corpus, "train") == ["a b\n", "a <unk>\n", "c c b\n"]
     assert texts(corpus, "test") == ["c\n", "<unk>\n"]
@@ -61,7 +61,7 @@ def test_penn_treebank(tmp_path):
         corpus.split("dev")
 
 
-def test_wikitext(tmp_path):
+def test_prepare_wikitext(tmp_path):
     files = {"wiki.train.tokens": WIKI_TRAIN, "wiki.valid.tokens.xz": " = V = \n \n text \n"}
     corpus = prepare(write(tmp_path / "wiki", files | {"wiki.test.tokens": " = T = \n \n \n"}))
     assert texts(corpus, "train") == [
@@ -74,7 +74,7 @@ def test_wikitext(tmp_path):
     assert len(corpus.split("train")) == len(WIKI_TRAIN.split()) + lines
 
 
-def test_raw_splits(tmp_path):
+def test_prepare_raw_text_with_splits(tmp_path):
     train = "\ufeffOne line, here.\r\nTwo lines here.\r\n\r\n\r\nThree.\n  \nFour, here\n"
     files = {"train.txt.xz": train, "valid.txt": "One.", "test.txt": "Two\n\nOne"}
     corpus = prepare(write(tmp_path / "web", files), min_count=1)
@@ -87,7 +87,7 @@ def test_raw_splits(tmp_path):
     assert "line" in corpus.tokenizer.words and "Two" in corpus.tokenizer.words
 
 
-def test_raw_splits_without_blank_lines_have_a_document_per_line(tmp_path):
+def test_without_blank_lines_each_line_of_raw_text_is_a_document(tmp_path):
     files = {"train.txt": "a b\nb a\na\n", "valid.txt": "a\nb\n", "test.txt": "b\n"}
     corpus = prepare(write(tmp_path / "web", files))
     assert texts(corpus, "train") == ["a b\n", "b a\n", "a\n"]
@@ -95,19 +95,19 @@ def test_raw_splits_without_blank_lines_have_a_document_per_line(tmp_path):
 
 
 @pytest.mark.parametrize("blank", [True, False])
-def test_one_file_is_divided_by_position(tmp_path, blank):
+def test_a_single_file_is_divided_by_position(tmp_path, blank):
     path = tmp_path / "book.txt"
     path.write_text(("\n\n" if blank else "\n").join(f"word {i:03d}" for i in range(100)))
     corpus = prepare(path, min_count=1, valid_fraction=0.1, test_fraction=0.05)
     counts = {name: corpus.manifest["splits"][name]["documents"] for name in corpora.SPLITS}
     assert counts == {"train": 85, "valid": 10, "test": 5}
     assert texts(corpus, "train")[-1] == "word 084\n"
-    assert texts(corpus, "valid")[0] == "word <unk>\n"  # words of train only
+    assert texts(corpus, "valid")[0] == "word <unk>\n"  # the vocabulary has words of train only
     other = prepare(path, min_count=1)
     assert other.folder != corpus.folder and other.manifest["splits"]["test"]["documents"] == 5
 
 
-def test_every_split_has_a_document(tmp_path):
+def test_every_split_has_at_least_one_document(tmp_path):
     (tmp_path / "long.txt").write_text("a b\n\na\n\n" + "a b " * 1000)
     corpus = prepare(tmp_path / "long.txt", min_count=1)
     assert [len(corpus.documents(name)) - 1 for name in corpora.SPLITS] == [1, 1, 1]
@@ -116,7 +116,7 @@ def test_every_split_has_a_document(tmp_path):
         prepare(tmp_path / "short.txt")
 
 
-def test_folder_of_files(tmp_path):
+def test_prepare_a_folder_of_text_files(tmp_path):
     files = {
         "b.txt": "second file\n",
         "a/one.md": "first file\nstill the first\n",
@@ -130,7 +130,7 @@ def test_folder_of_files(tmp_path):
     assert names == ["a/one.md", "b.txt", "c.txt.xz"]
 
 
-def test_second_call_only_opens(tmp_path, monkeypatch):
+def test_a_second_call_opens_the_cached_corpus(tmp_path, monkeypatch):
     source = ptb(tmp_path / "ptb")
     first = prepare(source)
     stamps = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
@@ -138,7 +138,7 @@ def test_second_call_only_opens(tmp_path, monkeypatch):
     def fail(*_):
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr(corpora, "_write", fail)
+    monkeypatch.setattr(corpora, "encode_source", fail)
     again = prepare(str(source))
     assert again.folder == first.folder and again.fingerprint == first.fingerprint
     assert stamps == {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
@@ -150,7 +150,7 @@ def test_second_call_only_opens(tmp_path, monkeypatch):
         prepare(source)
 
 
-def test_cache_folder_can_be_given(tmp_path, cache):
+def test_the_cache_folder_is_an_argument(tmp_path, cache):
     corpus = prepare(ptb(tmp_path / "ptb"), cache=tmp_path / "elsewhere")
     assert corpus.folder.parent == tmp_path / "elsewhere" and not cache.exists()
     (tmp_path / "file").write_text("")
@@ -158,7 +158,7 @@ def test_cache_folder_can_be_given(tmp_path, cache):
         prepare(tmp_path / "ptb", cache=tmp_path / "file" / "below")
 
 
-def test_nothing_is_left_of_a_failure(tmp_path, cache, monkeypatch):
+def test_a_failure_leaves_no_files(tmp_path, cache, monkeypatch):
     source = ptb(tmp_path / "ptb")
     encode = Words.encode_lines
 
@@ -178,7 +178,7 @@ def test_nothing_is_left_of_a_failure(tmp_path, cache, monkeypatch):
     assert list(cache.iterdir()) == []
 
 
-def test_killed_process_leaves_no_corpus(tmp_path, cache):
+def test_a_killed_process_leaves_no_corpus(tmp_path, cache):
     source = ptb(tmp_path / "ptb")
     code = """
         import os, sys
@@ -194,37 +194,37 @@ def test_killed_process_leaves_no_corpus(tmp_path, cache):
     assert prepare(source).folder in set(cache.iterdir())
 
 
-def test_another_process_may_be_faster(tmp_path, monkeypatch):
+def test_another_process_may_write_the_same_corpus_first(tmp_path, monkeypatch):
     source = ptb(tmp_path / "ptb")
     first = prepare(source, cache=tmp_path / "one")
-    write_files = corpora._write
+    encode_source = corpora.encode_source
 
     def slow(folder, *rest):
-        write_files(folder, *rest)
+        encode_source(folder, *rest)
         first.folder.rename(folder.parent / first.folder.name)
 
-    monkeypatch.setattr(corpora, "_write", slow)
+    monkeypatch.setattr(corpora, "encode_source", slow)
     again = prepare(source, cache=tmp_path / "two")
     assert again.fingerprint == first.fingerprint
     assert list((tmp_path / "two").iterdir()) == [again.folder]
 
 
-def test_damage_is_named(tmp_path):
+def test_errors_name_the_damaged_file(tmp_path):
     source = ptb(tmp_path / "ptb")
     folder = prepare(source).folder
     assert open_corpus(folder, verify=True).folder == folder
 
-    def damaged(name, content, said, **options):
+    def damaged(name, content, message, **options):
         path = folder / name
-        kept = path.read_bytes()
+        original = path.read_bytes()
         if content is None:
             path.unlink()
         else:
             path.write_bytes(content)
-        with pytest.raises(ValueError, match=said) as error:
+        with pytest.raises(ValueError, match=message) as error:
             open_corpus(folder, **options)
         assert "\n" not in str(error.value)
-        path.write_bytes(kept)
+        path.write_bytes(original)
 
     manifest = json.loads((folder / "manifest.json").read_text())
     tokens = (folder / "train.bin").read_bytes()
@@ -241,12 +241,12 @@ def test_damage_is_named(tmp_path):
     damaged("vocab.json", None, "no tokenizer in")
     other = (folder / "vocab.json").read_bytes().replace(b'"c"', b'"d"')
     damaged("vocab.json", other, "not the one the corpus was encoded with")
-    # the cache repairs itself
+    # prepare writes a damaged folder of the cache again
     (folder / "train.bin").write_bytes(tokens[:-1])
     assert (prepare(source).folder / "train.bin").read_bytes() == tokens
 
 
-def test_manifest(tmp_path):
+def test_content_of_the_manifest(tmp_path):
     corpus = prepare(ptb(tmp_path / "ptb"))
     manifest = json.loads((corpus.folder / "manifest.json").read_text())
     assert manifest == corpus.manifest
@@ -260,16 +260,16 @@ def test_manifest(tmp_path):
     assert str(tmp_path) not in json.dumps(manifest)
 
 
-def test_describe(tmp_path):
-    shown = describe(prepare(ptb(tmp_path / "ptb")), most=2)
-    assert json.loads(json.dumps(shown)) == shown
-    assert shown["most_frequent"] == [{"token": "<eos>", "count": 3}, {"token": "a", "count": 2}]
-    assert shown["splits"]["train"]["longest_line"] == 3
-    assert shown["splits"]["test"]["unknown_rate"] == 0.25
-    assert shown["tokenizer"]["size"] == 5 and shown["source"]["kind"] == "ptb"
+def test_describe_gives_figures_as_json(tmp_path):
+    figures = describe(prepare(ptb(tmp_path / "ptb")), most=2)
+    assert json.loads(json.dumps(figures)) == figures
+    assert figures["most_frequent"] == [{"token": "<eos>", "count": 3}, {"token": "a", "count": 2}]
+    assert figures["splits"]["train"]["longest_line"] == 3
+    assert figures["splits"]["test"]["unknown_rate"] == 0.25
+    assert figures["tokenizer"]["size"] == 5 and figures["source"]["kind"] == "ptb"
 
 
-def test_tokenizer_file(tmp_path):
+def test_prepare_with_a_tokenizer_file(tmp_path):
     vocabulary = {"</s>": 0, "[UNK]": 1, "a": 2, "b": 70000}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -290,14 +290,16 @@ def documents_of_ids():
     return words, {name: [np.array(d) for d in documents] for name, documents in ids.items()}
 
 
-def test_documents_of_ids_become_a_corpus(tmp_path):
+def test_write_corpus_from_documents_of_ids(tmp_path):
     words, documents = documents_of_ids()
-    made = write_corpus(tmp_path / "made", words, documents, {"kind": "ids", "name": "some ids"})
+    corpus = write_corpus(
+        tmp_path / "corpus", words, documents, {"kind": "ids", "name": "some ids"}
+    )
     for name, expected in documents.items():
-        ids, bounds = made.split(name), made.documents(name)
+        ids, bounds = corpus.split(name), corpus.documents(name)
         found = [ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]
         assert found == [document.tolist() for document in expected]
-    assert describe(open_corpus(tmp_path / "made", verify=True))["splits"]["train"] == {
+    assert describe(open_corpus(tmp_path / "corpus", verify=True))["splits"]["train"] == {
         "tokens": 5,
         "lines": 2,
         "documents": 2,
@@ -307,28 +309,30 @@ def test_documents_of_ids_become_a_corpus(tmp_path):
     }
     with pytest.raises(ValueError, match="outside the vocabulary; ids are 0 to 5"):
         write_corpus(
-            tmp_path / "made", words, documents | {"test": [np.array([6])]}, {"name": "wrong"}
+            tmp_path / "corpus", words, documents | {"test": [np.array([6])]}, {"name": "wrong"}
         )
     with pytest.raises(ValueError, match="some ids holds no text in valid"):
-        write_corpus(tmp_path / "made", words, documents | {"valid": []}, {"name": "some ids"})
-    assert open_corpus(tmp_path / "made").fingerprint == made.fingerprint
+        write_corpus(tmp_path / "corpus", words, documents | {"valid": []}, {"name": "some ids"})
+    assert open_corpus(tmp_path / "corpus").fingerprint == corpus.fingerprint
 
 
-def test_a_prepared_corpus_is_opened_as_it_is(tmp_path, cache):
+def test_prepare_only_opens_a_prepared_corpus(tmp_path, cache):
     words, documents = documents_of_ids()
-    made = write_corpus(tmp_path / "made", words, documents, {"kind": "ids", "name": "some ids"})
-    assert is_prepared(tmp_path / "made") and not is_prepared(tmp_path)
-    for tokenizer in (None, tmp_path / "made"):
-        found = prepare(tmp_path / "made", tokenizer=tokenizer)
-        assert found.folder == tmp_path / "made" and found.fingerprint == made.fingerprint
+    corpus = write_corpus(
+        tmp_path / "corpus", words, documents, {"kind": "ids", "name": "some ids"}
+    )
+    assert is_prepared(tmp_path / "corpus") and not is_prepared(tmp_path)
+    for tokenizer in (None, tmp_path / "corpus"):
+        found = prepare(tmp_path / "corpus", tokenizer=tokenizer)
+        assert found.folder == tmp_path / "corpus" and found.fingerprint == corpus.fingerprint
     assert not cache.exists()
     with pytest.raises(ValueError, match="prepared corpus and has its vocabulary; leave out min_c"):
-        prepare(tmp_path / "made", min_count=2)
+        prepare(tmp_path / "corpus", min_count=2)
     with pytest.raises(ValueError, match="has another vocabulary than"):
-        prepare(tmp_path / "made", tokenizer=prepare(ptb(tmp_path / "ptb")).folder)
+        prepare(tmp_path / "corpus", tokenizer=prepare(ptb(tmp_path / "ptb")).folder)
 
 
-def test_long_text_is_written_in_batches(tmp_path):
+def test_a_text_of_several_chunks_is_written_completely(tmp_path):
     lines = [f"w{i % 7} w{i % 11}" for i in range(10_000)]
     source = write(tmp_path / "ptb", {f"ptb.{name}.txt": "\n".join(lines) for name in PTB})
     corpus = prepare(source)
@@ -336,7 +340,7 @@ def test_long_text_is_written_in_batches(tmp_path):
     assert len(corpus.documents("train")) == 10_001
 
 
-def test_what_cannot_be_read(tmp_path):
+def test_errors_of_sources_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="nowhere does not exist"):
         prepare(tmp_path / "nowhere")
     source = ptb(tmp_path / "ptb")
@@ -353,7 +357,7 @@ def test_what_cannot_be_read(tmp_path):
         prepare(tmp_path / "cut.txt.xz")
 
 
-def test_empty(tmp_path):
+def test_errors_of_empty_sources(tmp_path):
     for content in ("", "\n \n\n"):
         (tmp_path / "empty.txt").write_text(content)
         with pytest.raises(ValueError, match=r"empty.txt holds no text"):
@@ -368,13 +372,13 @@ def test_empty(tmp_path):
 
 
 @pytest.mark.parametrize("fractions", [(0, 0.1), (0.1, 0), (0.5, 0.5), (-0.1, 0.2)])
-def test_fractions(tmp_path, fractions):
+def test_fractions_must_leave_text_for_every_split(tmp_path, fractions):
     (tmp_path / "a.txt").write_text("a\nb\nc\n")
     with pytest.raises(ValueError, match="valid_fraction is"):
         prepare(tmp_path / "a.txt", valid_fraction=fractions[0], test_fraction=fractions[1])
 
 
-def test_work_folders_of_killed_processes_are_removed(tmp_path, cache):
+def test_old_temporary_folders_of_killed_processes_are_removed(tmp_path, cache):
     cache.mkdir(parents=True, exist_ok=True)
     old, new = cache / ".text-abc.1", cache / ".text-abc.2"
     for folder in (old, new):

@@ -1,4 +1,4 @@
-"""The corpus that comes with Python: prose, the same everywhere, in splits that do not overlap."""
+"""The corpus that comes with Python: deterministic prose in splits that do not overlap."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from bighmm.data.corpus import prepare
 from bighmm.data.pydoc_corpus import documents, fingerprint, prose, splits
 
 
-def test_same_text_in_another_process(tmp_path):
+def test_another_process_gives_the_same_text(tmp_path):
     code = "from bighmm.data.pydoc_corpus import splits; print(ascii(splits()))"
     other = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -19,27 +19,27 @@ def test_same_text_in_another_process(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
     )
-    here = ascii(splits())  # made while the other process makes its own
+    here = ascii(splits())  # at the same time as the other process
     assert other.communicate()[0].strip() == here
 
 
 def test_size_and_splits():
-    made = documents()
-    words = sum(len(text.split()) for _, text in made)
+    found = documents()
+    words = sum(len(text.split()) for _, text in found)
     assert words >= 250_000
-    assert made == documents()
+    assert found == documents()
     parts = splits()
-    assert sorted(item for part in parts.values() for item in part) == sorted(made)
-    assert len({name for name, _ in made}) == len(made)
+    assert sorted(item for part in parts.values() for item in part) == sorted(found)
+    assert len({name for name, _ in found}) == len(found)
     for name, share in (("train", 0.9), ("valid", 0.05), ("test", 0.05)):
         part = sum(len(text.split()) for _, text in parts[name])
         assert part / words == pytest.approx(share, abs=0.01)
         assert {document.split(":")[0] for document, _ in parts[name]} == {"topic", "module"}
-    lines = [line.lower() for _, text in made for line in text.splitlines()]
+    lines = [line.lower() for _, text in found for line in text.splitlines()]
     assert len(set(lines)) == len(lines)
 
 
-def test_prepared():
+def test_prepare_pydoc():
     corpus = prepare("pydoc")
     manifest = corpus.manifest
     assert manifest["settings"] == {
@@ -55,7 +55,7 @@ def test_prepared():
         assert 0.01 < split["unknown"] / split["tokens"] < 0.1
 
 
-def test_markup_and_code_go():
+def test_prose_has_no_markup_and_no_code():
     text = """\
 Frobnicate a thing
 ==================
@@ -96,7 +96,7 @@ this  that
     ]
 
 
-def test_no_sources(monkeypatch, tmp_path):
+def test_error_if_python_has_no_sources(monkeypatch, tmp_path):
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     with pytest.raises(ValueError, match="needs the sources of the Python standard library"):
         fingerprint()

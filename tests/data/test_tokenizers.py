@@ -1,4 +1,4 @@
-"""Tokenizers: round trips, the end mark, vocabularies, and what damaged files say."""
+"""Tokenizers: round trips, the end mark, vocabularies, and errors of damaged files."""
 
 import json
 import lzma
@@ -24,7 +24,7 @@ def tokenizer(request, tmp_path):
     return open_tokenizer(sentencepiece_model(tmp_path / "tiny.model"))
 
 
-def test_newline_is_the_end_mark(tokenizer):
+def test_a_newline_becomes_the_end_mark(tokenizer):
     a, b = tokenizer.encode("the cat"), tokenizer.encode("the dog sat")
     assert a and b and tokenizer.end not in a + b
     end = tokenizer.end
@@ -36,7 +36,7 @@ def test_newline_is_the_end_mark(tokenizer):
     assert tokenizer.encode_lines(["the cat", ""]) == [[*a, end], [end]]
 
 
-def test_round_trip(tokenizer):
+def test_decode_is_the_inverse_of_encode(tokenizer):
     text = "the cat sat\n\nthe dog sat\nthe mat"
     ids = tokenizer.encode(text)
     assert all(type(id) is int and 0 <= id < tokenizer.size for id in ids)
@@ -50,7 +50,7 @@ def test_round_trip(tokenizer):
             tokenizer.token(wrong)
 
 
-def test_save_and_load(tokenizer, tmp_path):
+def test_a_saved_or_pickled_tokenizer_is_the_same(tokenizer, tmp_path):
     folder = tmp_path / "saved"
     folder.mkdir()
     tokenizer.save(folder)
@@ -65,7 +65,7 @@ def test_save_and_load(tokenizer, tmp_path):
         assert again.encode("the cat ran\n") == tokenizer.encode("the cat ran\n")
 
 
-def test_ids_follow_counts_with_one_of_each_mark():
+def test_ids_are_ordered_by_count_and_include_both_marks():
     words = Words.build(LINES)
     assert words.words == ["<eos>", "the", "cat", "sat", "<unk>", "a", "dog", "mat"]
     assert words.counts == [3, 3, 2, 2, 1, 1, 1, 1]
@@ -74,7 +74,7 @@ def test_ids_follow_counts_with_one_of_each_mark():
     assert words.decode(words.encode("the zebra")) == "the <unk>"
 
 
-def test_unknown_is_there_without_being_seen():
+def test_the_vocabulary_has_unk_even_if_it_does_not_occur():
     words = Words.build(["a b"])
     assert words.words[-1] == "<unk>" and words.counts[-1] == 0
     assert words.encode("c") == [words.unknown]
@@ -97,14 +97,14 @@ def test_build_from_words_and_lowercase():
     assert words.encode("THE cat") == words.encode("the Cat")
 
 
-def test_fingerprint_follows_the_vocabulary():
+def test_the_fingerprint_depends_on_vocabulary_and_settings():
     first = Words.build(LINES)
     assert first.fingerprint() == Words.build(iter(LINES)).fingerprint()
     assert first.fingerprint() != Words.build(LINES[:2]).fingerprint()
     assert first.fingerprint() != Words.build(LINES, lowercase=True).fingerprint()
 
 
-def test_raw_text_is_split_and_spaced():
+def test_raw_text_is_split_into_words_and_joined_again():
     text = (
         'He said "don\'t (ever) do that", e.g. in the U.S. for $3.50 -- or 1,000; '
         "see os.path.join() and/or 'well-known' 50% [1]... Really?"
@@ -119,7 +119,7 @@ def test_raw_text_is_split_and_spaced():
 
 @settings(deadline=None, max_examples=50)
 @given(st.text())
-def test_raw_text_keeps_every_visible_character(text):
+def test_a_round_trip_of_raw_text_keeps_every_visible_character(text):
     words = Words.build([text, "x"], split="words")
     shown = words.decode(words.encode(text))
     assert "".join(shown.split()) == "".join(text.replace("<eos>", "\n").split())
@@ -127,14 +127,14 @@ def test_raw_text_keeps_every_visible_character(text):
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(alphabet="ab \t\u00a0é"), max_size=4))
-def test_whitespace_text_is_restored(lines):
+def test_a_round_trip_of_text_split_at_whitespace_keeps_its_words(lines):
     words = Words.build([*lines, "x"])
     shown = words.decode(words.encode("\n".join(lines)))
     assert [line.split() for line in shown.split("\n")] == [line.split() for line in lines or [""]]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "empty"),
         (["<eos>", "<unk>", "a b"], "'a b' is empty or holds whitespace"),
@@ -144,12 +144,12 @@ def test_whitespace_text_is_restored(lines):
         (["<unk>", "a"], "lacks <eos>"),
     ],
 )
-def test_wrong_word_lists(words, said):
-    with pytest.raises(ValueError, match=said):
+def test_errors_of_wrong_word_lists(words, message):
+    with pytest.raises(ValueError, match=message):
         Words(words)
 
 
-def test_wrong_settings():
+def test_errors_of_wrong_settings():
     with pytest.raises(ValueError, match="min_count is 0"):
         Words.build(LINES, min_count=0)
     with pytest.raises(ValueError, match="max_size is 2"):
@@ -170,13 +170,13 @@ def test_end_mark_of_tokenizer_files(tmp_path):
     assert named.token(named.unknown) == "<unk>"
     with pytest.raises(ValueError, match=r"a.json has no end mark; one of <eos>, </s>"):
         open_tokenizer(bpe(tmp_path / "a.json", end="<stop>"))
-    # a saved tokenizer says which one it is
+    # a saved tokenizer names its end mark in tokenizer_config.json
     chosen = Subwords((tmp_path / "a.json").read_bytes(), end="<stop>")
     chosen.save(tmp_path)
     assert load_tokenizer(tmp_path).token(chosen.end) == "<stop>"
 
 
-def test_xz_files_and_folders_open_too(tmp_path):
+def test_tokenizers_open_from_xz_files_and_from_folders(tmp_path):
     plain = open_tokenizer(bpe(tmp_path / "tiny.json"))
     packed = tmp_path / "tiny.json.xz"
     packed.write_bytes(lzma.compress((tmp_path / "tiny.json").read_bytes()))
@@ -190,22 +190,22 @@ def test_xz_files_and_folders_open_too(tmp_path):
     assert open_tokenizer(str(tmp_path / "vocab.json")).fingerprint() == words.fingerprint()
 
 
-def test_sentencepiece_marks(tmp_path):
-    made = open_tokenizer(sentencepiece_model(tmp_path / "tiny.model"))
-    assert made.kind == "sentencepiece"
-    assert (made.token(made.end), made.token(made.unknown)) == ("</s>", "<unk>")
+def test_end_mark_and_unknown_of_a_sentencepiece_model(tmp_path):
+    tokenizer = open_tokenizer(sentencepiece_model(tmp_path / "tiny.model"))
+    assert tokenizer.kind == "sentencepiece"
+    assert (tokenizer.token(tokenizer.end), tokenizer.token(tokenizer.unknown)) == ("</s>", "<unk>")
     with pytest.raises(ValueError, match="damaged or is not a SentencePiece model"):
         SentencePieces(b"no model")
 
 
-def test_sentencepiece_missing(tmp_path, monkeypatch):
+def test_error_if_sentencepiece_is_not_installed(tmp_path, monkeypatch):
     (tmp_path / "tiny.model").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ValueError, match=r"bighmm\[sentencepiece\]"):
         open_tokenizer(tmp_path / "tiny.model")
 
 
-def test_what_is_no_tokenizer(tmp_path):
+def test_errors_of_missing_and_damaged_files(tmp_path):
     with pytest.raises(ValueError, match="no tokenizer in"):
         load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match="does not exist"):
@@ -213,7 +213,7 @@ def test_what_is_no_tokenizer(tmp_path):
     (tmp_path / "merges.txt").write_text("a b")
     with pytest.raises(ValueError, match=r"merges.txt is of an unknown kind"):
         open_tokenizer(tmp_path / "merges.txt")
-    for content, said in [
+    for content, message in [
         ("{", "not JSON"),
         ("[]", "no JSON object"),
         ('{"a": 1}', "not a file of the tokenizers library"),
@@ -225,10 +225,10 @@ def test_what_is_no_tokenizer(tmp_path):
         (tmp_path / "vocab.json").write_text(content)
         with pytest.raises(ValueError, match=r"vocab.json") as error:
             load_tokenizer(tmp_path)
-        assert said in str(error.value) and "\n" not in str(error.value)
+        assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_vocabulary_file_is_readable(tmp_path):
+def test_the_vocabulary_file_is_plain_json_in_utf_8(tmp_path):
     Words.build(["naïve café"]).save(tmp_path)
     text = (tmp_path / "vocab.json").read_text(encoding="utf-8")
     assert '"naïve"' in text

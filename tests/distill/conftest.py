@@ -1,4 +1,4 @@
-"""Small corpora, and teachers whose vectors say what they have read."""
+"""Small corpora, and teachers whose vectors show which ids they have read."""
 
 from types import SimpleNamespace
 
@@ -32,7 +32,7 @@ def corpus(text_file):
 
 
 class Characters:
-    """A teacher that reads characters: a vector is the character's number and its place."""
+    """A teacher whose tokens are characters; a vector is a character code and its place."""
 
     width, causal, device = 2, True, torch.device("cpu")
     name = "characters"
@@ -40,10 +40,10 @@ class Characters:
     def description(self):
         return {"kind": self.name}
 
-    def shares(self, tokenizer):
+    def shares_vocabulary(self, tokenizer):
         return False
 
-    def cut(self, text):
+    def tokenize(self, text):
         places = np.arange(len(text))
         return Pieces(np.array([ord(c) for c in text]), places, places + 1)
 
@@ -52,9 +52,9 @@ class Characters:
 
 
 class Syllables(Characters):
-    """Pieces of two letters of a word at most, and none for spaces and line breaks."""
+    """A teacher with pieces of at most two letters of a word, and none for white space."""
 
-    def cut(self, text):
+    def tokenize(self, text):
         spans = []
         for place, character in enumerate(text):
             if character.isspace():

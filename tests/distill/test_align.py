@@ -1,4 +1,4 @@
-"""Every token has the vector of the teacher's piece at its last character."""
+"""The vector of a token is that of the teacher's piece with the token's last character."""
 
 import lzma
 from pathlib import Path
@@ -58,7 +58,7 @@ def ids(tokenizer):
     return np.array([id for line in tokenizer.encode_lines(LINES) for id in line])
 
 
-def test_text_is_what_decode_writes(tokenizer, ids):
+def test_text_of_ids_equals_decode(tokenizer, ids):
     text, starts, ends = text_of(tokenizer, ids)
     assert text == tokenizer.decode(ids)
     assert (starts <= ends).all() and (starts[1:] >= ends[:-1]).all()
@@ -70,7 +70,7 @@ def test_text_is_what_decode_writes(tokenizer, ids):
 
 
 @pytest.mark.parametrize("split", ["whitespace", "words"])
-def test_words_stand_where_they_say(split):
+def test_characters_of_words(split):
     tokenizer = TOKENIZERS[split]
     ids = np.array([id for line in tokenizer.encode_lines(LINES) for id in line])
     text, starts, ends = text_of(tokenizer, ids)
@@ -79,7 +79,7 @@ def test_words_stand_where_they_say(split):
     assert "<unk>" in found and "漢字" in found and "Naïve" in found
 
 
-def test_parts_of_a_character():
+def test_tokens_that_are_parts_of_a_character():
     tokenizer = TOKENIZERS["byte pairs"]
     ids = np.array(tokenizer.encode("a 😀b\n"))
     text, starts, ends = text_of(tokenizer, ids)
@@ -89,7 +89,7 @@ def test_parts_of_a_character():
     assert sum(lengths[1:-2]) in (1, 2) and lengths[1:-2].count(0) >= 1
 
 
-def test_sentencepiece(tmp_path):
+def test_text_of_sentencepiece_ids(tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece")
     (tmp_path / "text").write_text("\n".join(LINES * 20), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
@@ -109,19 +109,19 @@ def test_sentencepiece(tmp_path):
     assert (starts <= ends).all() and (starts[1:] >= ends[:-1]).all()
 
 
-def test_a_teacher_of_characters(tokenizer, ids, teachers):
+def test_vectors_from_a_teacher_of_characters(tokenizer, ids, teachers):
     """The vector of a token is that of its last character."""
     text, _, ends = text_of(tokenizer, ids)
     found = embed(teachers.characters, tokenizer, ids, READING)
     assert found[:, 0].tolist() == [ord(text[max(end - 1, 0)]) for end in ends]
 
 
-def test_a_teacher_of_syllables(teachers):
+def test_vectors_from_a_teacher_of_syllables(teachers):
     """Pieces: On|e |do|g  a|nd ...; a line break has the vector of the piece before it."""
     tokenizer = Words.build(["One dog and a cat"])
     ids = np.array(tokenizer.encode("One dog\nxyz a\n"))
     assert tokenizer.decode(ids) == "One dog\n<unk> a\n"
-    cut = teachers.syllables.cut(tokenizer.decode(ids))
+    cut = teachers.syllables.tokenize(tokenizer.decode(ids))
     assert cut.starts.tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
     found = embed(teachers.syllables, tokenizer, ids, READING)
     assert found[:, 0].tolist() == [1, 3, 3, 6, 7, 7]
@@ -129,8 +129,8 @@ def test_a_teacher_of_syllables(teachers):
     assert found[:, 0].tolist() == [0.5, 2.5, 3, 5, 7, 7]
 
 
-def test_coarser_pieces_are_shared():
-    """A piece that covers several tokens is the vector of all of them."""
+def test_tokens_in_one_piece_share_its_vector():
+    """Pieces may be longer than tokens."""
     pieces = Pieces(np.arange(2), np.array([2, 6]), np.array([6, 9]))
     starts, ends = np.array([0, 2, 4, 5, 9]), np.array([1, 4, 5, 7, 9])
     vectors = torch.tensor([[1.0], [3.0]])
@@ -138,21 +138,21 @@ def test_coarser_pieces_are_shared():
     assert pooled(vectors, pieces, starts, ends, "mean").squeeze(1).tolist() == [1, 1, 1, 2, 3]
 
 
-def test_no_detour_with_the_same_vocabulary(tokenizer, ids, monkeypatch):
+def test_ids_of_a_shared_vocabulary_are_read_directly(tokenizer, ids, monkeypatch):
     teacher = RandomTeacher(tokenizer.size, device=torch.device("cpu"))
     monkeypatch.setattr(teacher, "REACH", 4)
     whole = teacher.hidden(torch.from_numpy(ids).unsqueeze(0))[0]
     torch.testing.assert_close(embed(teacher, tokenizer, ids, READING), whole)
 
 
-def test_nothing_to_read(teachers):
+def test_error_of_a_text_without_pieces(teachers):
     tokenizer = TOKENIZERS["words"]
     with pytest.raises(ValueError, match="finds nothing to read"):
         embed(teachers.syllables, tokenizer, np.array([tokenizer.end] * 3), READING)
 
 
-def test_real_tokenizers_of_pretrained_models():
-    """SmolLM2's tokenizer, where it is at hand: bytes, spaces and line breaks."""
+def test_text_of_the_tokenizer_of_a_pretrained_model():
+    """SmolLM2's tokenizer, if it is available: bytes, spaces and line breaks."""
     path = Path(__file__).parents[3] / "shared/data/tokenizers/smollm2-tokenizer.json.xz"
     if not path.is_file():
         pytest.skip("no such tokenizer here")

@@ -1,4 +1,4 @@
-"""`bighmm distill`, for people and for programs."""
+"""`bighmm distill`: its results as text and as JSON, and its errors."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_all_tokens_and_principal_components(ask, corpus, text_file):
     assert 0 < found["result"]["variance_kept"] < 1 and found["states"]["states"] == 512
 
 
-def test_blocks_are_those_that_training_uses(ask, bighmm, corpus, text_file, tmp_path):
+def test_labels_of_a_blocked_model(ask, bighmm, corpus, text_file, tmp_path):
     request = ("distill", "random", "--data", text_file, *FEW, "--states", 12)
     found = ask(*request, "--support", "blocked", "--blocks", 4)
     classes = brown_clusters(corpus, 4).classes
@@ -50,7 +50,7 @@ def test_blocks_are_those_that_training_uses(ask, bighmm, corpus, text_file, tmp
     assert found["states"]["blocks"] == 6
 
 
-def test_states_of_a_model(ask, corpus, text_file, tmp_path):
+def test_labels_for_the_states_of_a_saved_model(ask, corpus, text_file, tmp_path):
     classes = torch.arange(corpus.tokenizer.size) % 5
     options = find("scalar").options()
     lm = HMMLM("scalar", options, Blocked.of(classes, 10), corpus.tokenizer, seed=1)
@@ -69,7 +69,7 @@ def test_a_network_as_the_teacher(ask, corpus, text_file, tmp_path):
     assert trained["teacher"]["kind"] == "transformer" and trained["folder"] != fresh["folder"]
 
 
-def test_stopped(bighmm, text_file, monkeypatch):
+def test_message_of_an_interrupted_command(bighmm, text_file, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
@@ -81,7 +81,7 @@ def test_stopped(bighmm, text_file, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nobody"], "there is no teacher nobody; give"),
         (["random", "--states", 0], "states must be at least 1, not 0"),
@@ -99,20 +99,20 @@ def test_stopped(bighmm, text_file, monkeypatch):
         (["random", "--data", "nowhere.txt"], "nowhere.txt does not exist"),
     ],
 )
-def test_mistakes(bighmm, text_file, arguments, said):
+def test_errors_of_wrong_arguments(bighmm, text_file, arguments, message):
     done = bighmm("distill", "--data", text_file, *arguments)
     assert done.status == 2 and done.out == "" and done.err.count("\n") == 1
-    assert said in done.err
+    assert message in done.err
 
 
-def test_folder_that_holds_something_else(bighmm, text_file, tmp_path):
+def test_error_of_a_folder_with_other_files(bighmm, text_file, tmp_path):
     (tmp_path / "file").write_text("mine")
     done = bighmm("distill", "random", "--data", text_file, *FEW, "--out", tmp_path)
     assert done.status == 2 and "already holds other labels or other files" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_model_of_another_vocabulary(bighmm, corpus, text_file, tmp_path):
+def test_error_of_a_model_with_another_vocabulary(bighmm, corpus, text_file, tmp_path):
     options = find("scalar").options()
     support = Blocked.of(torch.arange(corpus.tokenizer.size) % 5, 10)
     HMMLM("scalar", options, support, corpus.tokenizer).save_pretrained(tmp_path)

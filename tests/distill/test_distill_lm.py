@@ -1,4 +1,4 @@
-"""`bighmm distill-lm`: from a language model to an HMM, however often it is interrupted."""
+"""`bighmm distill-lm`: from a language model to an HMM, also with interruptions."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ TRAIN = ("--states", 6, "--width", 8, "--epochs", 2, "--labelled-epochs", 0.5, "
 SMALL = (*SAMPLE, *TRAIN, "--device", "cpu")
 
 
-def test_from_a_language_model_to_an_hmm(ask, bighmm, tiny_lm, tmp_path):
+def test_all_stages_from_a_language_model_to_an_hmm(ask, bighmm, tiny_lm, tmp_path):
     run = tmp_path / "run"
     flags = (*SMALL, "--chat", "--prompt", "the cat", "--prompt", "a dog")
     found = ask("distill-lm", tiny_lm, "--out", run, *flags)
@@ -63,7 +63,7 @@ def stop(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_stopped_and_gone_on_with(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
+def test_an_interrupted_run_continues(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
     command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
     for stage in ("sample_texts", "corpus_of", "make_labels", "train_run"):
         with monkeypatch.context() as change:
@@ -78,7 +78,7 @@ def test_stopped_and_gone_on_with(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
         assert found["language_model"][split] == other["language_model"][split]
 
 
-def test_stopped_in_training(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
+def test_a_run_that_is_stopped_in_training_continues(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
     @contextmanager
     def at_once():
         yield lambda: True
@@ -92,7 +92,7 @@ def test_stopped_in_training(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
     assert ask(*command)["steps"] > 1
 
 
-def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path):
+def test_a_recipe_and_a_file_of_prompts_without_labels(ask, tiny_lm, tmp_path):
     (tmp_path / "prompts.txt").write_text("the cat\n\na dog saw\n")
     recipe = tmp_path / "scalar.toml"
     recipe.write_text(
@@ -105,12 +105,12 @@ def test_without_labels_by_a_recipe_and_a_file_of_prompts(ask, tiny_lm, tmp_path
     assert not (tmp_path / "run" / "labels").exists()
     assert found["recipe"]["model"]["parameterisation"] == "scalar"
     assert found["recipe"]["training"]["window"] == 9
-    asked = json.loads((tmp_path / "run" / "stages.json").read_text())
-    assert asked["sampling"]["prompts"] == ["the cat", "a dog saw"]
-    assert asked["sampling"]["length"] == 9  # in files the end mark counts
+    stages = json.loads((tmp_path / "run" / "stages.json").read_text())
+    assert stages["sampling"]["prompts"] == ["the cat", "a dog saw"]
+    assert stages["sampling"]["length"] == 9  # in files it counts the end mark
 
 
-def test_settings_are_those_of_the_parameterisation_asked_for():
+def test_default_options_depend_on_the_parameterisation():
     command = ["lm", "--out", "run", "--device", "cpu"]
     recipe, _ = distill_lm._parse(command)
     assert (recipe.model.parameterisation, recipe.options.layers) == ("one-relu", 1)
@@ -118,8 +118,8 @@ def test_settings_are_those_of_the_parameterisation_asked_for():
     assert recipe.options.layers == 2 and recipe.options.init_scale == 0.1
 
 
-def test_recipes_of_the_package():
-    """The settings that the command had before they were files."""
+def test_settings_of_the_recipes_in_the_package():
+    """They are the settings that the command had before there were recipe files."""
     for device, states, epochs, batch in (("cpu", 512, 4.0, 32), ("cuda", 4096, 10.0, 256)):
         recipe = distillation_recipe(device)
         assert recipe == Recipe(
@@ -140,7 +140,7 @@ def test_recipes_of_the_package():
         )
 
 
-def test_settings_for_a_device():
+def test_default_settings_depend_on_the_device():
     assert (SampleSettings.on_device("cpu").tokens, SampleSettings.on_device("cuda").tokens) == (
         *(50_000, 10_000_000),
     )
@@ -149,8 +149,8 @@ def test_settings_for_a_device():
     assert SampleSettings().window == 64 == SampleSettings().stored()["length"]
 
 
-def test_from_python(ask, tiny_lm, tmp_path):
-    """The same run as the command's, with callbacks of one's own."""
+def test_the_library_function_gives_the_run_of_the_command(ask, tiny_lm, tmp_path):
+    """With other callbacks."""
     stages, sentences = [], []
 
     @contextmanager
@@ -171,7 +171,7 @@ def test_from_python(ask, tiny_lm, tmp_path):
         distill_language_model(tmp_path / "one", *arguments, should_stop=lambda: True)
     found = distill_language_model(tmp_path / "one", *arguments, watch=watch)
     assert json.loads((tmp_path / "one" / "result.json").read_text()) == found
-    assert not stages and sentences  # these stages were done before it was stopped
+    assert not stages and sentences  # these stages were finished before the stop
     other = ask("distill-lm", tiny_lm, "--out", tmp_path / "two", *SMALL)
     for split in ("valid", "test"):
         assert found[split] == other[split]
@@ -192,7 +192,7 @@ def test_length_does_not_count_the_end_mark(ask, tiny_lm, tmp_path, length):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--states", 4000], "3,000 tokens are too few for 4,000 states; sample more"),
         (["--labelled-epochs", 3], "labelled_epochs must be from 0 to the number of epochs, 2.0"),
@@ -205,13 +205,13 @@ def test_length_does_not_count_the_end_mark(ask, tiny_lm, tmp_path, length):
         (["--recipe", "empty.toml"], "there is no recipe empty.toml"),
     ],
 )
-def test_mistakes(bighmm, tiny_lm, tmp_path, flags, said):
+def test_errors_of_wrong_flags(bighmm, tiny_lm, tmp_path, flags, message):
     done = bighmm("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL, *flags)
     assert done.status == 2 and done.out == "" and done.err.count("\n") == 1
-    assert said in done.err
+    assert message in done.err
 
 
-def test_other_mistakes(bighmm, tiny_lm, tmp_path):
+def test_errors_of_wrong_files_and_names(bighmm, tiny_lm, tmp_path):
     done = bighmm("distill-lm", "nobody", "--out", tmp_path / "run", *SMALL)
     assert done.status == 2 and "there is no language model nobody" in done.err
     assert not (tmp_path / "run").exists()
@@ -225,17 +225,17 @@ def test_other_mistakes(bighmm, tiny_lm, tmp_path):
     assert done.status == 2 and "has a [corpus] or [initial], and distill-lm makes both" in done.err
 
 
-def test_a_run_with_other_settings(bighmm, tiny_lm, tmp_path):
+def test_errors_of_other_settings_for_an_existing_run(bighmm, tiny_lm, tmp_path):
     command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
 
-    def said(*flags):
+    def error_of(*flags):
         done = bighmm(*command, *flags)
         assert done.status == 2 and done.err.count("\n") == 1
         return done.err
 
-    # What was wrong may be put right where nothing depends on it yet.
-    assert "give --prompt too" in said("--chat")
-    assert "has no layer 9" in said("--layer", 9)
+    # A wrong setting can be corrected as long as no stage has used it.
+    assert "give --prompt too" in error_of("--chat")
+    assert "has no layer 9" in error_of("--layer", 9)
     assert bighmm(*command).status == 0
     for flags, words in (
         (("--temperature", 2), " had another temperature (1.0, 2.0)"),
@@ -243,5 +243,5 @@ def test_a_run_with_other_settings(bighmm, tiny_lm, tmp_path):
         (("--states", 7), " had another states (6, 7)"),
         (("--lr", 0.5), "was started with another configuration: training.lr (0.01, 0.5)"),
     ):
-        assert words in said(*flags)
+        assert words in error_of(*flags)
     assert "already holds other files; choose another --out" in bighmm(*command[:3], tmp_path).err

@@ -1,4 +1,4 @@
-"""Hugging Face models as teachers: tiny ones, made here."""
+"""Tiny Hugging Face models as teachers."""
 
 import shutil
 import sys
@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.distill.align import embed
+from bighmm.distill.hugging_face import HuggingFaceTeacher
 from bighmm.distill.teachers import Reading, open_teacher
-from bighmm.interop.hugging_face import HuggingFaceTeacher, find_model
+from bighmm.interop.hugging_face import find_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -21,7 +22,7 @@ READING = Reading(8, 4)
 
 
 def subwords(marks):
-    """A tokenizer of byte pairs, with marks around a text if there are any."""
+    """A byte-pair tokenizer; with `marks` it puts special tokens around a text."""
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = tokenizers.decoders.ByteLevel()
@@ -40,8 +41,8 @@ def subwords(marks):
 
 
 def save(folder, marks, network):
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=subwords(marks))
-    made.save_pretrained(folder)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=subwords(marks))
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     network.save_pretrained(folder)
     return folder
@@ -76,7 +77,7 @@ def bidirectional(tmp_path_factory):
     return save(tmp_path_factory.mktemp("both"), True, transformers.BertModel(config))
 
 
-def test_a_causal_model(causal):
+def test_vectors_of_a_causal_model(causal):
     teacher = open_teacher(str(causal), Words.build(TEXT), layer=-1)
     assert isinstance(teacher, HuggingFaceTeacher) and teacher.causal and teacher.width == 16
     ids = torch.tensor([[5, 6, 7, 8]])
@@ -97,7 +98,7 @@ def test_a_causal_model(causal):
             open_teacher(str(causal), Words.build(TEXT), layer=layer)
 
 
-def test_a_bidirectional_model(bidirectional):
+def test_vectors_of_a_bidirectional_model(bidirectional):
     teacher = open_teacher(str(bidirectional), Words.build(TEXT))
     assert not teacher.causal
     ids = torch.tensor([[5, 6, 7]])
@@ -109,11 +110,11 @@ def test_a_bidirectional_model(bidirectional):
         teacher.hidden(torch.zeros(1, 11, dtype=torch.long))
 
 
-def test_words_through_the_text(causal):
-    """The vector of a word is that of the piece that it ends with, in the text of all words."""
+def test_vectors_of_words_are_those_of_their_last_piece(causal):
+    """The pieces are those of the text of all words."""
     tokenizer = Words.build(TEXT)
     teacher = open_teacher(str(causal), tokenizer)
-    assert not teacher.shares(tokenizer)
+    assert not teacher.shares_vocabulary(tokenizer)
     ids = np.array(tokenizer.encode("a naïve cat\nxyz café"))
     found = embed(teacher, tokenizer, ids, Reading())
     made = subwords(False).encode("a naïve cat\n<unk> café")
@@ -124,19 +125,19 @@ def test_words_through_the_text(causal):
     torch.testing.assert_close(found, every[wanted])
 
 
-def test_the_same_vocabulary_is_read_as_it_is(causal, bidirectional, monkeypatch):
+def test_ids_of_a_shared_vocabulary_are_read_directly(causal, bidirectional, monkeypatch):
     tokenizer = Subwords(subwords(False).to_str().encode())
     ids = np.array(tokenizer.encode("the cat\nthe naïve dog\n"))
     for folder in (causal, bidirectional):
         teacher = open_teacher(str(folder), tokenizer)
-        assert teacher.shares(tokenizer)
-        monkeypatch.setattr(teacher, "cut", None)  # not to be called
+        assert teacher.shares_vocabulary(tokenizer)
+        monkeypatch.setattr(teacher, "tokenize", None)  # must not be called
         assert embed(teacher, tokenizer, ids, READING).shape == (len(ids), 16)
     changed = subwords(False).to_str().replace('"<s>"', '"<t>"')
-    assert not teacher.shares(Subwords(changed.encode()))
+    assert not teacher.shares_vocabulary(Subwords(changed.encode()))
 
 
-def test_random_weights(causal):
+def test_fresh_weights_depend_on_the_seed(causal):
     tokenizer, ids = Words.build(TEXT), torch.tensor([[5, 6, 7]])
     trained = open_teacher(str(causal), tokenizer)
     fresh = [open_teacher(str(causal), tokenizer, fresh=True, seed=s) for s in (1, 1, 2)]
@@ -146,7 +147,7 @@ def test_random_weights(causal):
     assert fresh[0].description() != trained.description()
 
 
-def test_a_name_on_the_hub_that_was_downloaded(causal, tmp_path, monkeypatch):
+def test_a_downloaded_model_of_the_hub(causal, tmp_path, monkeypatch):
     kept = tmp_path / "models--someone--tiny"
     (kept / "refs").mkdir(parents=True)
     (kept / "refs" / "main").write_text("0" * 40)
@@ -160,14 +161,14 @@ def test_a_name_on_the_hub_that_was_downloaded(causal, tmp_path, monkeypatch):
         open_teacher("someone/else", Words.build(TEXT))
 
 
-def test_a_changed_file_is_another_teacher(causal, tmp_path):
+def test_hashes_depend_on_the_files(causal, tmp_path):
     before = find_model(str(causal)).hashes()
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(before)
     (tmp_path / "config.json").write_bytes((causal / "config.json").read_bytes() + b" ")
     assert find_model(str(tmp_path)).hashes()["config.json"] != before["config.json"]
 
 
-def test_what_cannot_be_opened(causal, tmp_path):
+def test_errors_of_damaged_models(causal, tmp_path):
     tokenizer = Words.build(TEXT)
     (tmp_path / "broken.gguf").write_bytes(b"nothing")
     for name in (tmp_path, tmp_path / "broken.gguf"):
@@ -179,8 +180,8 @@ def test_what_cannot_be_opened(causal, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_weights_are_missing(causal, tmp_path):
-    """They would be random ones otherwise."""
+def test_error_of_missing_weights(causal, tmp_path):
+    """transformers alone would use random weights instead."""
     shutil.copytree(causal, tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     tensors = load_file(path)
@@ -189,7 +190,7 @@ def test_weights_are_missing(causal, tmp_path):
         open_teacher(str(tmp_path / "model"), Words.build(TEXT))
 
 
-def test_the_package_is_missing(causal, monkeypatch):
+def test_error_if_transformers_is_not_installed(causal, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ValueError, match=r'needs the package transformers: install "bighmm\[teach'):
         open_teacher(str(causal), Words.build(TEXT))

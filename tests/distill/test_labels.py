@@ -1,4 +1,4 @@
-"""Labels on the disk: right, found again, resumed, and refused where they do not belong."""
+"""Labels: nearest centroids, cached results, interrupted runs, and errors."""
 
 import json
 
@@ -9,9 +9,9 @@ import torch
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
 from bighmm.data.labels import open_labels
-from bighmm.distill import making
+from bighmm.distill import labelling
 from bighmm.distill.kmeans import nearest
-from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.labelling import LabelSettings, make_labels
 from bighmm.distill.teachers import RandomTeacher, Reading
 from bighmm.model.support import Blocked, Dense
 
@@ -20,7 +20,7 @@ SMALL = LabelSettings(cluster_tokens=900, label_tokens=2000, reading=Reading(32,
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(making, "PIECE", 300)
+    monkeypatch.setattr(labelling, "PIECE", 300)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def teacher(corpus):
 
 
 def all_vectors(corpus, teacher):
-    """Those of the whole text at once, as they are kept: in 16 bits."""
+    """The vectors of the whole text, rounded to float16 as in the files."""
     ids = torch.from_numpy(corpus.split("train").astype(np.int64))
     return teacher.hidden(ids.unsqueeze(0))[0].half().float()
 
@@ -43,7 +43,7 @@ def test_every_token_has_the_nearest_centroid(corpus, teacher, tmp_path):
     tensors = labels.centroids()
     assert tensors["centroids"].shape == (12, 8) and int(tensors["counts"].sum()) == 900
     wanted, _ = nearest(all_vectors(corpus, teacher)[:2000], tensors["centroids"])
-    assert (labels.states == wanted.numpy()).mean() > 0.999  # but for ties
+    assert (labels.states == wanted.numpy()).mean() > 0.999  # all except ties
     result = labels.manifest["result"]
     counts = np.bincount(labels.states, minlength=12)
     assert result["used"] == (counts > 0).sum() == 12
@@ -51,35 +51,35 @@ def test_every_token_has_the_nearest_centroid(corpus, teacher, tmp_path):
     assert result["clustered"] == 900 and result["inertia"] > 0 and result["seconds"] >= 0
 
 
-def test_beyond_the_labelled_tokens_there_is_no_state(corpus, teacher):
+def test_later_tokens_have_no_state(corpus, teacher):
     labels = make_labels(corpus, teacher, 5, SMALL)
     assert labels.between(1998, 2003).tolist() == [*labels.states[1998:], -1, -1, -1]
     assert labels.between(2100, 2102).tolist() == [-1, -1]
     assert labels.between(0, 3).tolist() == labels.states[:3].tolist()
 
 
-def test_all_tokens(corpus, teacher):
+def test_all_tokens_can_be_labelled(corpus, teacher):
     settings = LabelSettings(cluster_tokens=900, label_tokens=None, iterations=3)
     there = len(corpus.split("train"))
     assert len(make_labels(corpus, teacher, 4, settings).states) == there
-    everything = LabelSettings(iterations=3)  # more than there are
+    everything = LabelSettings(iterations=3)  # for more tokens than the corpus has
     labels = make_labels(corpus, teacher, 4, everything)
     assert len(labels.states) == there and labels.manifest["result"]["clustered"] == there
 
 
-def test_clusters_may_come_from_more_tokens_than_are_labelled(corpus, teacher):
+def test_more_tokens_can_be_clustered_than_labelled(corpus, teacher):
     settings = LabelSettings(cluster_tokens=1000, label_tokens=10, iterations=3)
     labels = make_labels(corpus, teacher, 20, settings)
     assert len(labels.states) == 10 and labels.manifest["result"]["clustered"] == 1000
 
 
-def test_clustered_pieces_lie_evenly_over_the_text(corpus):
-    plan = making._Plan.of(corpus, Dense(3, corpus.tokenizer.size), SMALL, 8)
+def test_clustered_pieces_are_evenly_distributed(corpus):
+    plan = labelling._Plan.of(corpus, Dense(3, corpus.tokenizer.size), SMALL, 8)
     assert plan.bounds[:2] == [(0, 300), (300, 600)] and plan.bounds[-1] == (1800, 2000)
     assert plan.clustered == [0, 2, 4]
 
 
-def test_principal_components(corpus, teacher):
+def test_labels_from_principal_components(corpus, teacher):
     settings = LabelSettings(pca=3, cluster_tokens=900, label_tokens=500, iterations=5)
     labels = make_labels(corpus, teacher, 6, settings)
     found = labels.centroids()
@@ -92,7 +92,7 @@ def test_principal_components(corpus, teacher):
     assert 0 < labels.manifest["result"]["variance_kept"] < 1
 
 
-def test_blocks_are_those_of_the_model(corpus, teacher):
+def test_labels_of_a_blocked_model(corpus, teacher):
     classes = torch.from_numpy(brown_clusters(corpus, 5).classes.astype(np.int64))
     support = Blocked.of(classes, 20)
     labels = make_labels(corpus, teacher, support, SMALL)
@@ -105,7 +105,7 @@ def test_blocks_are_those_of_the_model(corpus, teacher):
         labels.check_states(Dense(20, len(classes)).label_key())
 
 
-def test_more_states_than_two_bytes_hold(corpus, teacher):
+def test_more_than_65536_states(corpus, teacher):
     block_of = torch.arange(corpus.tokenizer.size)
     each = -(-(1 << 16) // len(block_of)) + 1
     labels = make_labels(corpus, teacher, Blocked.of(block_of, each * len(block_of)), SMALL)
@@ -113,43 +113,43 @@ def test_more_states_than_two_bytes_hold(corpus, teacher):
     assert (labels.states // each == corpus.split("train")[:2000]).all()
 
 
-def test_through_the_text_of_another_tokenizer(corpus, teachers):
-    """Words that end with different letters are in different states, if there are enough."""
+def test_labels_from_a_teacher_with_another_tokenizer(corpus, teachers):
+    """The vector of a word depends on its last letter, so several states are used."""
     ends = {corpus.tokenizer.token(int(i))[-1] for i in set(corpus.split("train"))}
     first = make_labels(corpus, teachers.characters, len(ends), SMALL)
     assert first.manifest["result"]["used"] > 3
     assert first.manifest["teacher"] == {"kind": "characters"}
 
 
-class TestFoundAgain:
-    def test_in_the_cache(self, corpus, teacher, monkeypatch):
+class TestExistingLabels:
+    def test_labels_in_the_cache_are_opened(self, corpus, teacher, monkeypatch):
         first = make_labels(corpus, teacher, 7, SMALL)
         assert first.folder.parent == corpus.folder.parent
         assert first.folder.name.startswith("labels-")
-        monkeypatch.setattr(teacher, "hidden", None)  # not to be called
+        monkeypatch.setattr(teacher, "hidden", None)  # must not be called
         assert make_labels(corpus, teacher, 7, SMALL).folder == first.folder
 
-    def test_at_another_place(self, corpus, teacher, tmp_path):
+    def test_labels_in_a_given_folder_are_opened(self, corpus, teacher, tmp_path):
         for _ in range(2):
-            made = make_labels(corpus, teacher, 7, SMALL, out=tmp_path / "mine")
-        assert made.folder == tmp_path / "mine"
+            labels = make_labels(corpus, teacher, 7, SMALL, out=tmp_path / "mine")
+        assert labels.folder == tmp_path / "mine"
         with pytest.raises(ValueError, match="mine already holds other labels or other files"):
             make_labels(corpus, teacher, 8, SMALL, out=tmp_path / "mine")
 
-    def test_another_request_is_not_the_same(self, corpus, teacher):
+    def test_other_requests_have_other_folders(self, corpus, teacher):
         other = RandomTeacher(corpus.tokenizer.size, 8, seed=2, device=torch.device("cpu"))
         more = LabelSettings(**{**vars(SMALL), "label_tokens": 2001})
-        made = [
+        every = [
             make_labels(corpus, *request)
             for request in ((teacher, 7, SMALL), (other, 7, SMALL), (teacher, 8, SMALL))
         ]
-        made.append(make_labels(corpus, teacher, 7, more))
-        assert len({labels.folder for labels in made}) == 4
+        every.append(make_labels(corpus, teacher, 7, more))
+        assert len({labels.folder for labels in every}) == 4
 
 
 @pytest.mark.parametrize("stage", ["embedding", "clustering", "labelling"])
 @pytest.mark.parametrize("pca", [None, 2])
-def test_goes_on_where_it_was_stopped(corpus, teacher, tmp_path, stage, pca, monkeypatch):
+def test_an_interrupted_request_continues(corpus, teacher, tmp_path, stage, pca, monkeypatch):
     settings = LabelSettings(**{**vars(SMALL), "pca": pca})
     whole = make_labels(corpus, teacher, 9, settings, out=tmp_path / "whole")
 
@@ -161,21 +161,21 @@ def test_goes_on_where_it_was_stopped(corpus, teacher, tmp_path, stage, pca, mon
     with pytest.raises(KeyboardInterrupt):
         make_labels(corpus, teacher, 9, settings, out=target, progress=stop)
     assert not target.exists() and (tmp_path / "stopped.partial").is_dir()
-    for name in ("vectors.bin", "labels.bin"):  # as if it had been killed while it wrote
+    for name in ("vectors.bin", "labels.bin"):  # as a process killed while writing leaves them
         if (path := tmp_path / "stopped.partial" / name).exists():
             with path.open("ab") as file:
                 file.write(b"123")
-    pieces, embed = [], making.embed
-    monkeypatch.setattr(making, "embed", lambda *args: pieces.append(1) or embed(*args))
+    pieces, embed = [], labelling.embed
+    monkeypatch.setattr(labelling, "embed", lambda *args: pieces.append(1) or embed(*args))
     resumed = make_labels(corpus, teacher, 9, settings, out=target)
     assert not (tmp_path / "stopped.partial").exists()
     assert np.array_equal(resumed.states, whole.states)
     assert torch.equal(resumed.centroids()["centroids"], whole.centroids()["centroids"])
-    # Seven pieces, three of them clustered: none that was embedded before the stop is so again.
+    # Of seven pieces three are clustered; no piece is embedded a second time.
     assert len(pieces) == {"embedding": 6, "clustering": 4, "labelling": 4}[stage]
 
 
-def test_another_request_does_not_go_on(corpus, teacher, tmp_path):
+def test_another_request_starts_again(corpus, teacher, tmp_path):
     def stop(stage, *_):
         if stage == "labelling":
             raise KeyboardInterrupt
@@ -187,7 +187,7 @@ def test_another_request_does_not_go_on(corpus, teacher, tmp_path):
     assert np.array_equal(other.states, make_labels(corpus, teacher, 4, SMALL).states)
 
 
-def test_one_process_at_a_time(corpus, teacher, tmp_path):
+def test_error_of_two_processes_in_one_folder(corpus, teacher, tmp_path):
     target = tmp_path / "labels"
 
     def again(*_):
@@ -197,8 +197,8 @@ def test_one_process_at_a_time(corpus, teacher, tmp_path):
         make_labels(corpus, teacher, 9, SMALL, out=target, progress=again)
 
 
-class TestRefused:
-    def test_another_corpus(self, corpus, teacher, text_file, tmp_path):
+class TestErrors:
+    def test_labels_of_another_corpus(self, corpus, teacher, text_file, tmp_path):
         labels = make_labels(corpus, teacher, 4, SMALL)
         other = tmp_path / "other.txt"
         other.write_text(text_file.read_text(encoding="utf-8").replace("cat", "cow"))
@@ -211,7 +211,7 @@ class TestRefused:
         with pytest.raises(ValueError, match="holds no labels; `bighmm distill` makes them"):
             open_labels(tmp_path, corpus)
 
-    def test_damaged(self, corpus, teacher, tmp_path):
+    def test_damaged_files(self, corpus, teacher, tmp_path):
         labels = make_labels(corpus, teacher, 4, SMALL, out=tmp_path / "labels")
         with (labels.folder / "labels.bin").open("ab") as file:
             file.write(b"1")
@@ -228,7 +228,7 @@ class TestRefused:
         with pytest.raises(ValueError, match=r"manifest.json is damaged"):
             open_labels(labels.folder, corpus)
 
-    def test_wrong_numbers(self, corpus, teacher):
+    def test_wrong_settings(self, corpus, teacher):
         with pytest.raises(ValueError, match="900 tokens cannot make 901 clusters"):
             make_labels(corpus, teacher, 901, SMALL)
         with pytest.raises(ValueError, match="8 wide and have no 9 principal components"):

@@ -1,4 +1,4 @@
-"""Causal language models: what they may say, and what their texts come after."""
+"""Hugging Face language models: ids, probabilities of next tokens, prompts, and errors."""
 
 import json
 import shutil
@@ -25,14 +25,14 @@ def changed(tiny_lm, folder, file, **values):
     return str(folder)
 
 
-def test_ids_are_the_models(lm):
+def test_the_tokenizer_has_the_ids_of_the_model(lm):
     assert lm.tokenizer.size == SIZE and lm.tokenizer.end == 0
     theirs = transformers.AutoTokenizer.from_pretrained(lm.place.folder)
     text = "the cat saw a dog ."
     assert lm.tokenizer.encode(text) == theirs(text)["input_ids"]
 
 
-def test_only_words_and_the_end_have_probability(lm):
+def test_only_words_and_the_end_mark_have_positive_probability(lm):
     ids = torch.tensor([[1, 7, 8]])
     logits, _ = lm.forward(ids, torch.ones_like(ids), torch.arange(3).unsqueeze(0))
     assert logits.shape == (1, COLUMNS)
@@ -45,8 +45,8 @@ def test_only_words_and_the_end_have_probability(lm):
     torch.testing.assert_close(found[possible], (logits[0, possible] / 2).log_softmax(0))
 
 
-def test_all_ends_are_one(tiny_lm, lm, tmp_path):
-    """A mark that ends a turn stands for the end mark, with its probability."""
+def test_all_marks_that_end_a_text_count_as_the_end_mark(tiny_lm, lm, tmp_path):
+    """The probability of a mark that ends a turn is added to that of the end mark."""
     name = changed(tiny_lm, tmp_path, "generation_config.json", eos_token_id=[0, 4])
     other = LanguageModel(name, CPU)
     logits = torch.randn(3, COLUMNS)
@@ -57,7 +57,7 @@ def test_all_ends_are_one(tiny_lm, lm, tmp_path):
     torch.testing.assert_close(found[:, 0], both[:, :2].sum(1))
 
 
-def test_prompts(lm):
+def test_ids_of_prompts(lm):
     the, cat = lm.tokenizer.encode("the cat")
     assert prompts_of(lm, (), False) == [[1]]
     assert prompts_of(lm, ("the cat", "the"), False) == [[the, cat], [the]]
@@ -68,18 +68,18 @@ def test_prompts(lm):
         prompts_of(lm, (" ",), False)
 
 
-def test_no_chat_template(tmp_path):
+def test_error_without_a_chat_template(tmp_path):
     lm = LanguageModel(str(save_language_model(tmp_path, template=None)), CPU)
     with pytest.raises(ValueError, match="has no chat template; leave out --chat"):
         lm.prompt("the cat", chat=True)
 
 
-def test_no_end_mark(tmp_path):
+def test_error_without_an_end_mark(tmp_path):
     with pytest.raises(ValueError, match=r"has no end mark \(eos_token in"):
         LanguageModel(str(save_language_model(tmp_path, eos=None)), CPU)
 
 
-def test_not_causal(tiny_lm, tmp_path):
+def test_error_of_a_model_that_is_not_causal(tiny_lm, tmp_path):
     shutil.copytree(tiny_lm, tmp_path, dirs_exist_ok=True)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
     config = transformers.BertConfig(
@@ -90,7 +90,7 @@ def test_not_causal(tiny_lm, tmp_path):
         LanguageModel(str(tmp_path), CPU)
 
 
-def test_what_cannot_be_opened(tiny_lm, tmp_path):
+def test_errors_of_models_that_cannot_be_opened(tiny_lm, tmp_path):
     with pytest.raises(ValueError, match="there is no language model nobody; give the folder of"):
         LanguageModel("nobody", CPU)
     with pytest.raises(ValueError, match=r"the language model .* is a folder without a model"):

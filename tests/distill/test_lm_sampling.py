@@ -1,4 +1,4 @@
-"""Texts of a language model: the right distribution, and the same however they are interrupted."""
+"""Texts sampled from a language model: their distribution, interrupted requests, and errors."""
 
 import itertools
 
@@ -44,13 +44,13 @@ def test_texts_end_or_are_cut_off(samples):
 
 
 @pytest.mark.parametrize("changes", [{}, {"temperature": 1.5, "top_p": 0.95}])
-def test_log_probs_are_those_after_the_prompt(lm, changes):
-    """Each text read by itself, without padding, cache or others beside it."""
+def test_log_probs_are_those_of_the_model(lm, changes):
+    """Compared with the model on each text alone, without padding and cache."""
     settings = SampleSettings(length=11, **changes)
     prompts = [lm.prompt(text) for text in ("the cat", "a", "big red dog", "the") * 10]
     shard = sample_batch(lm, prompts, settings, seed=3)
     bounds = shard["bounds"].tolist()
-    assert len(set(np.diff(bounds))) > 3  # rows left the batch at different times
+    assert len(set(np.diff(bounds))) > 3  # rows were removed from the batch at different times
     for prompt, (first, last) in zip(prompts, itertools.pairwise(bounds), strict=True):
         text = shard["tokens"][first:last].long()
         whole = torch.tensor([[*prompt, *text]])
@@ -61,7 +61,7 @@ def test_log_probs_are_those_after_the_prompt(lm, changes):
         torch.testing.assert_close(shard["log_probs"][first:last], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_words_are_as_frequent_as_they_are_likely(lm):
+def test_frequencies_of_words_equal_their_probabilities(lm):
     settings = SampleSettings(length=0)
     shard = sample_batch(lm, [lm.beginning()] * 4000, settings, seed=1)
     ids = torch.tensor([lm.beginning()])
@@ -71,8 +71,8 @@ def test_words_are_as_frequent_as_they_are_likely(lm):
     assert float((found - expected).detach().abs().max()) < 0.03
 
 
-def test_interrupted_and_gone_on_with(lm, samples, tmp_path, monkeypatch):
-    """What was killed between or within shards leaves the same texts in the end."""
+def test_an_interrupted_request_gives_the_same_texts(lm, samples, tmp_path, monkeypatch):
+    """Interrupted between shards and within them."""
     whole, calls = sampling.sample_batch, []
 
     def stops(*arguments):
@@ -87,7 +87,7 @@ def test_interrupted_and_gone_on_with(lm, samples, tmp_path, monkeypatch):
         try:
             found = sample_texts(lm, SETTINGS, tmp_path)
         except KeyboardInterrupt:
-            (tmp_path / ".00009.safetensors.1.tmp").write_bytes(b"half")  # as a killed one leaves
+            (tmp_path / ".00009.safetensors.1.tmp").write_bytes(b"half")  # left by a killed process
     assert len(calls) > 5
     assert np.array_equal(found.tokens, samples.tokens)
     assert np.array_equal(found.bounds, samples.bounds)
@@ -95,7 +95,7 @@ def test_interrupted_and_gone_on_with(lm, samples, tmp_path, monkeypatch):
     assert np.array_equal(read_samples(tmp_path).tokens, samples.tokens)
 
 
-def test_seeds_differ_and_more_can_be_asked_for(lm, samples, tmp_path):
+def test_seeds_give_other_texts_and_a_larger_request_continues(lm, samples, tmp_path):
     longer = sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "tokens": 600}), tmp_path)
     assert np.array_equal(longer.tokens[: len(samples.tokens)], samples.tokens)
     assert len(read_samples(tmp_path, SETTINGS.tokens).tokens) == len(samples.tokens)
@@ -109,14 +109,14 @@ def test_seeds_differ_and_more_can_be_asked_for(lm, samples, tmp_path):
         sample_texts(lm, SampleSettings(**{**vars(SETTINGS), "temperature": 2.0}), tmp_path)
 
 
-def test_progress(lm, tmp_path):
-    said = []
-    sample_texts(lm, SETTINGS, tmp_path, lambda *numbers: said.append(numbers))
-    done = [number for number, _ in said]
-    assert done == sorted(done) and done[-1] == 500 and {total for _, total in said} == {500}
+def test_progress_counts_up_to_the_number_of_tokens(lm, tmp_path):
+    reports = []
+    sample_texts(lm, SETTINGS, tmp_path, lambda *numbers: reports.append(numbers))
+    done = [number for number, _ in reports]
+    assert done == sorted(done) and done[-1] == 500 and {total for _, total in reports} == {500}
 
 
-def test_a_corpus_of_texts(lm, samples, tmp_path):
+def test_a_corpus_of_sampled_texts(lm, samples, tmp_path):
     corpus = corpus_of(samples, lm, tmp_path / "corpus", {"seed": 1})
     again = open_corpus(tmp_path / "corpus", verify=True)
     assert again.tokenizer.fingerprint() == lm.tokenizer.fingerprint()
@@ -136,7 +136,7 @@ def test_perplexity_of_the_sampler(samples):
     assert samples.perplexity(first, last) == pytest.approx(np.exp(-logs.mean()), rel=1e-5)
 
 
-def test_nucleus():
+def test_nucleus_is_the_smallest_set_of_probability_top_p():
     p = torch.tensor([[0.1, 0.5, 0.15, 0.25]])
     assert nucleus(p.log(), 1.0)[0].exp().tolist() == pytest.approx(p[0].tolist())
     wanted = {0.4: [0, 1, 0, 0], 0.6: [0, 2 / 3, 0, 1 / 3], 0.8: [0, 5 / 9, 1.5 / 9, 2.5 / 9]}
@@ -144,7 +144,7 @@ def test_nucleus():
         assert nucleus(p.log(), top_p)[0].exp().tolist() == pytest.approx(expected)
 
 
-def test_mistakes(lm, tmp_path):
+def test_errors_of_wrong_settings(lm, tmp_path):
     for wrong in ({"tokens": 0}, {"length": -1}, {"at_once": 0}):
         with pytest.raises(ValueError, match="must be at least 1 and length at least 0, not"):
             SampleSettings(**wrong)
@@ -158,7 +158,7 @@ def test_mistakes(lm, tmp_path):
         few.splits()
 
 
-def test_damaged_shard(lm, tmp_path):
+def test_error_of_a_damaged_shard(lm, tmp_path):
     sample_texts(lm, SETTINGS, tmp_path)
     (tmp_path / "00001.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"00001.safetensors is damaged: .* delete it to sample"):

@@ -1,11 +1,11 @@
-"""The same on a GPU, where there is one."""
+"""Distillation on a GPU gives the results of the CPU; skipped without a GPU."""
 
 import numpy as np
 import pytest
 import torch
 
 from bighmm.distill.kmeans import kmeans
-from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.labelling import LabelSettings, make_labels
 from bighmm.distill.sampling import SampleSettings, sample_batch
 from bighmm.distill.teachers import RandomTeacher, open_teacher
 from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions
@@ -15,18 +15,18 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def test_clusters():
+def test_inertia_of_clusters():
     draw = np.random.default_rng(0)
     points = (
         draw.normal(size=(5000, 16)) + 6 * draw.normal(size=(20, 16))[draw.integers(20, size=5000)]
     )
     cpu, gpu = (kmeans(points.astype(np.float32), 20, seed=1, device=on) for on in (CPU, GPU))
-    assert gpu.centres.device.type == "cuda" and int(gpu.counts.sum()) == 5000
+    assert gpu.centroids.device.type == "cuda" and int(gpu.counts.sum()) == 5000
     assert gpu.inertia == pytest.approx(cpu.inertia, rel=0.02)
 
 
 @pytest.mark.parametrize("pca", [None, 4])
-def test_labels(corpus, tmp_path, pca):
+def test_labels_are_almost_equal(corpus, tmp_path, pca):
     support = Blocked.of(torch.arange(corpus.tokenizer.size) % 5, 20)
     settings = LabelSettings(pca=pca, cluster_tokens=900, label_tokens=2000)
     cpu, gpu = (
@@ -43,7 +43,7 @@ def test_labels(corpus, tmp_path, pca):
     assert np.mean(np.asarray(cpu.states) == np.asarray(gpu.states)) > 0.9
 
 
-def test_teachers(corpus, tmp_path):
+def test_vectors_of_a_teacher(corpus, tmp_path):
     TransformerLM(
         TransformerOptions(width=8, layers=1, heads=2), corpus.tokenizer, 1
     ).save_pretrained(tmp_path)
@@ -52,8 +52,8 @@ def test_teachers(corpus, tmp_path):
     torch.testing.assert_close(gpu.hidden(ids.to(GPU)).cpu(), cpu.hidden(ids), atol=1e-3, rtol=1e-3)
 
 
-def test_sampled_texts(tiny_lm):
-    """The same from the same seed, and as likely as they are on a CPU."""
+def test_sampled_texts_are_deterministic_and_equally_likely(tiny_lm):
+    """Equal for equal seeds, with the mean log-probability of the CPU."""
     from bighmm.interop.language_model import LanguageModel
 
     settings = SampleSettings(length=12)
@@ -67,7 +67,7 @@ def test_sampled_texts(tiny_lm):
     assert means[0] == pytest.approx(means[1], abs=0.15)
 
 
-def test_a_language_models_hmm(ask, tiny_lm, tmp_path):
+def test_an_hmm_of_a_language_model(ask, tiny_lm, tmp_path):
     sample = ("--tokens", 3000, "--length", 12, "--at-once", 40)
     train = ("--states", 64, "--width", 64, "--epochs", 4, "--batch", 16, "--device", "cuda")
     found = ask("distill-lm", tiny_lm, "--out", tmp_path / "run", *sample, *train)

@@ -1,4 +1,4 @@
-"""Principal components, against a singular value decomposition of all points."""
+"""Principal components, compared with a singular value decomposition of all points."""
 
 import pytest
 import torch
@@ -24,20 +24,20 @@ def test_equals_a_singular_value_decomposition():
     assert pca.share == pytest.approx(float(share), rel=1e-5)
 
 
-def test_all_components_only_turn_the_space():
+def test_all_components_restore_the_points():
     x = points()
     pca = fit_pca([x], 7)
     torch.testing.assert_close(pca.restore(pca.project(x)), x, atol=1e-3, rtol=1e-4)
     assert pca.share == pytest.approx(1)
 
 
-def test_a_projection_of_what_was_restored_is_the_same():
+def test_project_is_the_inverse_of_restore():
     pca = fit_pca([points()], 2)
     y = torch.randn(5, 2)
     torch.testing.assert_close(pca.project(pca.restore(y)), y, atol=1e-4, rtol=1e-4)
 
 
-def test_wrong_requests():
+def test_errors_of_wrong_arguments():
     for width in (0, 8):
         with pytest.raises(ValueError, match=f"{width} principal components of vectors that are 7"):
             fit_pca([points()], width)

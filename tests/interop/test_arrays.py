@@ -1,4 +1,4 @@
-"""NumPy tables and back."""
+"""Conversion of HMMs to NumPy tables and back."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from models import KINDS, ragged, random_hmm
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_and_back(kind, dtype):
+def test_tables_give_the_same_hmm_again(kind, dtype):
     hmm = random_hmm(kind, states=6, vocabulary=5, dtype=dtype)
     tables = to_numpy(hmm)
     assert {name: table.shape for name, table in tables.items()} == {
@@ -30,7 +30,7 @@ def test_there_and_back(kind, dtype):
     assert all(np.allclose(again[name], tables[name], atol=1e-12) for name in tables)
 
 
-def test_too_large():
+def test_error_of_tables_above_the_limit():
     hmm = random_hmm("blocked-flat", states=6, vocabulary=5)
     assert to_numpy(hmm, limit=36)
     with pytest.raises(ValueError, match=r"6 × 6 and 6 × 5 numbers, more than the limit of 35"):

@@ -1,4 +1,4 @@
-"""Folders of Ctrl-G: what its own class would read, and back."""
+"""Folders of Ctrl-G, compared with a copy of its class."""
 
 import json
 
@@ -12,8 +12,8 @@ from bighmm.interop import from_ctrlg, to_ctrlg
 from models import KINDS, ragged, random_hmm
 
 
-class Theirs(torch.nn.Module, PyTorchModelHubMixin):
-    """The parameters of ctrlg.HMM under their names, and its likelihood as the format means it."""
+class CtrlgHMM(torch.nn.Module, PyTorchModelHubMixin):
+    """The parameters of ctrlg.HMM with their names, and the likelihood they define."""
 
     def __init__(self, hidden_states: int, vocab_size: int, eos_token_id: int) -> None:
         super().__init__()
@@ -31,15 +31,15 @@ class Theirs(torch.nn.Module, PyTorchModelHubMixin):
         return float(state.sum().log())
 
 
-TEXTS = [[1, 2, 0], [0], [4, 4, 3, 1, 2, 0], [3, 1]]  # 0 is the end mark, the last is not ended
+TEXTS = [[1, 2, 0], [0], [4, 4, 3, 1, 2, 0], [3, 1]]  # 0 is the end mark; the last text has none
 
 
 @pytest.mark.parametrize("reset", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_written_and_read(kind, reset, tmp_path):
+def test_texts_keep_their_probability(kind, reset, tmp_path):
     hmm = random_hmm(kind, states=6, vocabulary=5, seed=6, end=0, reset=reset, dtype=torch.float32)
     to_ctrlg(hmm, tmp_path / "hmm")
-    theirs = Theirs.from_pretrained(tmp_path / "hmm")
+    theirs = CtrlgHMM.from_pretrained(tmp_path / "hmm")
     back = from_ctrlg(tmp_path / "hmm")
     assert theirs.eos_token_id == back.end == 0 and not back.reset
     assert back.num_states == len(theirs.gamma) == (7 if reset else 6)
@@ -49,7 +49,7 @@ def test_written_and_read(kind, reset, tmp_path):
         assert theirs.log_prob(text) == pytest.approx(wanted, abs=1e-5)
 
 
-def test_after_the_end_mark_there_are_only_end_marks(tmp_path):
+def test_only_end_marks_follow_an_end_mark(tmp_path):
     to_ctrlg(random_hmm("dense-table", end=0), tmp_path / "hmm")
     back = from_ctrlg(tmp_path / "hmm")
     for more in ([0], [0, 0, 0]):
@@ -59,8 +59,8 @@ def test_after_the_end_mark_there_are_only_end_marks(tmp_path):
     assert set(back.sample(5, length=20, prefix=[1, 0]).view(-1).tolist()) == {0}
 
 
-def test_states_and_words_that_are_impossible(tmp_path):
-    """A state that emits the end mark alone, one that never does, and no NaN anywhere."""
+def test_probabilities_of_zero_are_written_without_nan(tmp_path):
+    """With a state that emits only the end mark, and one that never emits it."""
     emission = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.25, 0.75, 0.0]])
     move = torch.tensor([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5], [0.5, 0.5, 0.0]])
     hmm = HMM.from_probs(torch.tensor([0.1, 0.6, 0.3]), move, emission, end=0)
@@ -76,9 +76,9 @@ def test_states_and_words_that_are_impossible(tmp_path):
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_what_their_class_wrote(older, tmp_path):
+def test_reads_folders_that_ctrlg_wrote(older, tmp_path):
     torch.manual_seed(0)
-    theirs = Theirs(4, 5, 3)
+    theirs = CtrlgHMM(4, 5, 3)
     theirs.save_pretrained(tmp_path / "hmm")
     if older:
         (tmp_path / "hmm" / "model.safetensors").unlink()
@@ -97,7 +97,7 @@ def test_what_their_class_wrote(older, tmp_path):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_an_hmm_without_an_end_mark(tmp_path):
+def test_writing_an_hmm_without_an_end_mark(tmp_path):
     hmm = random_hmm("dense-table", end=None)
     with pytest.raises(ValueError, match="needs an end mark from 0 to 4, not None; give end="):
         to_ctrlg(hmm, tmp_path / "hmm")
@@ -110,8 +110,8 @@ def test_an_hmm_without_an_end_mark(tmp_path):
 def spoil(folder, **changes):
     tensors = load_file(folder / "model.safetensors")
     tensors |= {name: change(tensors[name]) for name, change in changes.items()}
-    kept = {name: t.contiguous() for name, t in tensors.items() if t is not None}
-    save_file(kept, folder / "model.safetensors")
+    remaining = {name: t.contiguous() for name, t in tensors.items() if t is not None}
+    save_file(remaining, folder / "model.safetensors")
 
 
 def set_config(folder, **values):
@@ -137,24 +137,24 @@ def set_config(folder, **values):
         (lambda f: set_config(f, eos_token_id=9), "the end mark 9 outside its 5 words"),
     ],
 )
-def test_damage(harm, sentence, tmp_path):
-    Theirs(4, 5, 3).save_pretrained(tmp_path / "hmm")
+def test_errors_of_damaged_folders(harm, sentence, tmp_path):
+    CtrlgHMM(4, 5, 3).save_pretrained(tmp_path / "hmm")
     harm(tmp_path / "hmm")
     with pytest.raises(ValueError, match=sentence):
         from_ctrlg(tmp_path / "hmm")
 
 
-def test_nothing_there(tmp_path):
+def test_error_of_a_missing_folder(tmp_path):
     with pytest.raises(ValueError, match=r"there is no folder .*nothing$"):
         from_ctrlg(tmp_path / "nothing")
 
 
-def test_only_an_earlier_one_is_replaced(tmp_path):
+def test_an_earlier_save_is_replaced(tmp_path):
     folder = tmp_path / "mywork"
     to_ctrlg(random_hmm("dense-table", states=3, end=0), folder)
     to_ctrlg(random_hmm("dense-table", states=5, end=0), folder)
     assert from_ctrlg(folder).num_states == 6
-    folder.rename(tmp_path / "mywork.previous")  # as if it had been killed between two renames
+    folder.rename(tmp_path / "mywork.previous")  # the state between the two renames
     assert from_ctrlg(folder).num_states == 6
     to_ctrlg(random_hmm("dense-table", states=3, end=0), folder)
     assert from_ctrlg(folder).num_states == 4
@@ -171,7 +171,7 @@ def test_only_an_earlier_one_is_replaced(tmp_path):
         {"model.safetensors": ""},
     ],
 )
-def test_other_files_are_kept(files, tmp_path):
+def test_a_folder_with_other_files_is_not_replaced(files, tmp_path):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=r"holds other files than an earlier save") as error:
@@ -180,7 +180,7 @@ def test_other_files_are_kept(files, tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
 
 
-def test_a_file_is_kept(tmp_path):
+def test_a_file_is_not_replaced(tmp_path):
     (tmp_path / "mywork").write_text("years of work")
     with pytest.raises(ValueError, match="mywork is a file"):
         to_ctrlg(random_hmm("dense-table", end=0), tmp_path / "mywork")

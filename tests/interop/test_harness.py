@@ -1,4 +1,4 @@
-"""What lm-evaluation-harness would ask, with a base class that stands in for its own."""
+"""The model for lm-evaluation-harness, tested with a stand-in for its base class."""
 
 import abc
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ WORDS = ["<eos>", "<unk>", "a", "b", "c", "d"]
 
 
 class StandIn(abc.ABC):
-    """The part of `lm_eval.api.model.LM` that counts here."""
+    """The part of `lm_eval.api.model.LM` that is used here."""
 
     def __init__(self) -> None:
         self.cache_hook = None
@@ -57,8 +57,8 @@ def log_prob(lm, text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_continuations(kind):
-    """log p(rest | context) is a difference of log-probabilities, over end marks too."""
+def test_log_prob_of_continuations(kind):
+    """log p(rest | context) is a difference of log-probabilities, also over end marks."""
     hmm = random_hmm(kind, states=6, vocabulary=5, seed=1, end=0)
     contexts = [[1, 2, 0, 3, 4], [], [2, 0], [1]]
     rests = [[2, 0, 1], [3, 3, 3, 3], [4], []]
@@ -72,7 +72,7 @@ def test_continuations(kind):
         assert greedy == (best == rest)
 
 
-def test_loglikelihood(lm, model):
+def test_loglikelihood_of_texts(lm, model):
     pairs = [("a b", " c d"), ("", "a"), ("a b ", "c"), ("d\n", "a b"), ("a c b d", " nobody")]
     found = model.loglikelihood(requests(*pairs))
     for (context, rest), (gained, greedy) in zip(pairs, found, strict=True):
@@ -86,11 +86,11 @@ def test_loglikelihood(lm, model):
 
 @pytest.fixture(scope="module")
 def fused():
-    """A model of subwords in which "x." and "y" make the one token "x.y"."""
+    """A subword model in which "x." followed by "y" is the one token "x.y"."""
     vocabulary = {word: id for id, word in enumerate(["<unk>", "</s>", "x.", "x.y", "y", "a"])}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    tokenizer = Subwords(made.to_str().encode())
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = Subwords(model.to_str().encode())
     return HMMLM("scalar", ScalarOptions(), Dense(4, tokenizer.size), tokenizer, seed=3)
 
 
@@ -102,24 +102,24 @@ def fused():
         ("a x.", "y a", "a"),
         ("a x.", " y", "a x."),
         ("a x.", "y\n", "a"),
-        ("a", " ", ""),  # nothing new: the last token is all that there is
+        ("a", " ", ""),  # no new token: the last token counts as the continuation
     ],
 )
-def test_a_token_of_context_and_continuation(fused, context, rest, before):
-    """The continuation begins where the tokens of the whole are no longer the context's."""
+def test_a_token_across_context_and_continuation(fused, context, rest, before):
+    """The continuation begins at the first token that differs from those of the context."""
     ((gained, _),) = Model(fused).loglikelihood(requests((context, rest)))
     wanted = log_prob(fused, context + rest) - log_prob(fused, before)
     assert gained == pytest.approx(wanted, abs=1e-5) and gained < 0
     assert Model(fused).loglikelihood(requests((context, ""))) == [(0.0, True)]
 
 
-def test_rolling(lm, model):
+def test_loglikelihood_rolling(lm, model):
     texts = ["a b c\nd", "", "a", "nobody knows"]
     found = model.loglikelihood_rolling(requests(*((text,) for text in texts)))
     assert found == pytest.approx([log_prob(lm, text) for text in texts], abs=1e-5)
 
 
-def test_generate(lm, model):
+def test_generate_until(lm, model):
     options = {"until": [], "max_gen_toks": 6}
     (text,) = model.generate_until(requests(("a b", options)))
     drawn = lm.hmm().sample(1, prefix=lm.encode("a b"), temperature=0, max_length=6)[0].tolist()
@@ -132,7 +132,7 @@ def test_generate(lm, model):
     assert again == found
 
 
-def test_from_a_folder(lm, tmp_path):
+def test_a_model_from_a_folder(lm, tmp_path):
     lm.save_pretrained(tmp_path / "run" / "model")
     for folder in (tmp_path / "run", str(tmp_path / "run" / "model")):
         model = Model(folder, batch_size="auto", device="cpu", max_batch_size=None)
@@ -142,14 +142,14 @@ def test_from_a_folder(lm, tmp_path):
         assert model.tokenizer_name == Model(lm).tokenizer_name
 
 
-def test_without_the_harness(monkeypatch):
+def test_error_if_the_harness_is_not_installed(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     harness.register.cache_clear()
     with pytest.raises(ValueError, match=r"lm-eval is not installed; install bighmm\[lm-eval\]"):
         harness.register()
 
 
-def test_with_the_harness(lm):
+def test_the_model_is_registered_in_the_harness(lm):
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
     from lm_eval.api.model import LM
@@ -159,5 +159,5 @@ def test_with_the_harness(lm):
     kind = harness.register()
     assert issubclass(kind, LM) and get_model("bighmm") is kind
     model = kind(lm)
-    asked = [Instance("loglikelihood", {}, ("a b", " c"), 0)]
-    assert model.loglikelihood(asked) == Model(lm).loglikelihood(asked)
+    instances = [Instance("loglikelihood", {}, ("a b", " c"), 0)]
+    assert model.loglikelihood(instances) == Model(lm).loglikelihood(instances)

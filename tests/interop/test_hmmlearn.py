@@ -1,4 +1,4 @@
-"""hmmlearn says the same of the same model, in both directions."""
+"""hmmlearn gives the same results for converted models."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def sequences(vocabulary, seed=0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_answers(kind):
+def test_log_prob_posterior_and_viterbi_are_equal(kind):
     pytest.importorskip("hmmlearn")
     hmm = random_hmm(kind, states=6, vocabulary=5, seed=4, end=None)
     theirs = to_hmmlearn(hmm)
@@ -36,7 +36,7 @@ def test_the_same_answers(kind):
     assert found.states[inside].tolist() == path.tolist()
 
 
-def test_back_again():
+def test_conversion_to_hmmlearn_and_back():
     pytest.importorskip("hmmlearn")
     hmm = random_hmm("dense-table", states=3, vocabulary=4, end=None)
     back = from_hmmlearn(to_hmmlearn(hmm))
@@ -45,7 +45,7 @@ def test_back_again():
     assert from_hmmlearn(to_hmmlearn(hmm), end=2).end == 2
 
 
-def test_a_model_that_hmmlearn_fitted():
+def test_conversion_of_a_fitted_model():
     hmmlearn = pytest.importorskip("hmmlearn.hmm")
     tokens, lengths, joined = sequences(4, seed=1)
     theirs = hmmlearn.CategoricalHMM(3, n_iter=5, random_state=0).fit(joined, LENGTHS)
@@ -55,8 +55,8 @@ def test_a_model_that_hmmlearn_fitted():
     )
 
 
-def test_fitting_takes_the_same_way():
-    """From the same tables, five iterations here and there."""
+def test_baum_welch_gives_the_same_parameters():
+    """After five iterations from the same tables."""
     pytest.importorskip("hmmlearn")
     hmm = random_hmm("dense-table", states=3, vocabulary=4, seed=2, end=None)
     tokens, lengths, joined = sequences(4, seed=2)
@@ -69,7 +69,7 @@ def test_fitting_takes_the_same_way():
     assert fitted.log_probs == pytest.approx(list(theirs.monitor_.history))
 
 
-def test_mistakes(monkeypatch):
+def test_errors_of_wrong_models_and_without_hmmlearn(monkeypatch):
     with pytest.raises(ValueError, match="object has no startprob_; a CategoricalHMM is needed"):
         from_hmmlearn(object())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -39,7 +39,7 @@ def test_rotary_positions_are_relative_and_learned_ones_are_not():
 @pytest.mark.parametrize("layers", [1, 2, 3, 6, 12])
 @pytest.mark.parametrize("words", [1, 2, 5, 64])
 def test_reaches_add_up_to_what_is_seen(layers, words):
-    reach = BackboneConfig.of(16, layers, heads=2).seeing(words).reach
+    reach = BackboneConfig.of(16, layers, heads=2).with_context(words).reach
     assert len(reach) == layers and sum(reach) == words - 1
     if words == 64:
         assert min(reach) >= 1 and reach[-1] == max(reach)
@@ -47,7 +47,7 @@ def test_reaches_add_up_to_what_is_seen(layers, words):
 
 @pytest.mark.parametrize("style", ["llama", "gpt2"])
 def test_what_is_seen(style):
-    config = BackboneConfig.of(16, 2, heads=2, style=style).seeing(6)
+    config = BackboneConfig.of(16, 2, heads=2, style=style).with_context(6)
     backbone = make(**dataclasses.asdict(config))
     x = torch.randn(1, 10, 16, requires_grad=True)
     (slope,) = torch.autograd.grad(backbone(x)[0, -1].square().sum(), x)
@@ -59,7 +59,7 @@ def test_what_is_seen(style):
 @pytest.mark.parametrize("words", [None, 6])
 def test_missing_positions_are_not_seen(words):
     config = BackboneConfig.of(16, 2, heads=2)
-    backbone = make(**dataclasses.asdict(config if words is None else config.seeing(words)))
+    backbone = make(**dataclasses.asdict(config if words is None else config.with_context(words)))
     x, missing = torch.randn(3, 8, 16), torch.tensor([0, 2, 7])
     padded = backbone(x, missing=missing)
     assert bool(padded.isfinite().all())
@@ -96,4 +96,4 @@ def test_sizes_that_do_not_go_together(wrong, message):
     with pytest.raises(ValueError, match=message):
         make(**wrong)
     with pytest.raises(ValueError, match="at least 1 word"):
-        BackboneConfig.of(16, 2).seeing(0)
+        BackboneConfig.of(16, 2).with_context(0)

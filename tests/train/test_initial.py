@@ -10,7 +10,7 @@ import torch
 
 from bighmm.cli.main import main
 from bighmm.data.corpus import prepare
-from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.labelling import LabelSettings, make_labels
 from bighmm.distill.teachers import open_teacher
 from bighmm.interop.arrays import to_numpy
 from bighmm.lm.baselines.transformer import TransformerLM, TransformerOptions

@@ -1,9 +1,8 @@
-"""Folders that are either whole or not there.
+"""Files and folders that are written atomically, and checks of what is read back.
 
-A folder is filled under a temporary name, flushed to the disk, and renamed into place. What stood
-there before is kept as `NAME.previous`. A reader that finds no `NAME` takes `NAME.previous`, so a
-process killed at any moment loses nothing that was saved before. Where people choose the name,
-only what was saved there before is replaced, never files of their own.
+`replace_folder` fills a folder under a temporary name, flushes it to the disk and renames it into
+place. The old folder becomes `NAME.previous`, which readers use if `NAME` is missing. So a process
+that is killed at any moment loses nothing that was saved before.
 """
 
 from __future__ import annotations
@@ -26,22 +25,25 @@ def replace_folder(
     fill: Callable[[Path], None],
     *,
     keep_previous: bool,
-    earlier: Callable[[Path], bool] | None = None,
+    may_replace: Callable[[Path], bool] | None = None,
 ) -> None:
-    """Let `fill` write a new folder, then put it where `target` is.
+    """Replace the folder `target` by a new one that `fill` writes.
 
-    earlier: whether a folder is an earlier save and holds nothing else. Any other that is not empty
-        is refused with ValueError, and so is another `NAME.previous`. Without it the name is one
-        that belongs to this library, in a run for instance, and whatever stands there is replaced.
+    fill: called with the path of an empty folder.
+    keep_previous: whether the old folder stays as `NAME.previous`.
+    may_replace: whether an existing folder that is not empty may be replaced. Give it where users
+        choose the name, so that their own files are never lost. It is asked about `target` and
+        about `NAME.previous`. Without it both are replaced, whatever they hold.
 
-    If anything fails on the way, a full disk for instance, `target` is as it was. Raises ValueError
-    if it is a file.
+    If anything fails before the rename, such as a full disk, `target` is unchanged. If `target` is
+    a link, the folder that it points to is replaced. Raises ValueError if `target` is a file, or if
+    `may_replace` says no.
     """
     if target.is_symlink():
-        target = target.resolve()  # what the link leads to is replaced, not the link
+        target = target.resolve()
     previous = _previous(target)
-    for place in (target, previous):
-        _check_replaceable(place, earlier)
+    for folder in (target, previous):
+        _check_replaceable(folder, may_replace)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh, old = (
         target.with_name(f".{target.name}.{os.getpid()}{part}.tmp") for part in ("", ".old")
@@ -54,7 +56,7 @@ def replace_folder(
     except BaseException as error:
         shutil.rmtree(fresh, ignore_errors=True)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(target)  # writing to a full disk does not say where
+            error.filename = str(target)  # errors of a full disk do not name a file
         raise
     if target.exists():
         _remove(previous, old)
@@ -66,20 +68,24 @@ def replace_folder(
 
 
 def is_earlier_save(
-    folder: Path, config: str, others: Collection[str], of_this_kind: Callable[[dict], bool]
+    folder: Path, config: str, others: Collection[str], is_our_config: Callable[[dict], bool]
 ) -> bool:
-    """Whether a folder has the file `config`, of this kind, and no files but it and `others`."""
+    """Whether `folder` is an earlier save and holds nothing else, for `may_replace`.
+
+    It must have the JSON file `config`, whose content passes `is_our_config`, and no other files
+    than those named in `others`.
+    """
     if not {path.name for path in folder.iterdir()} <= {config, *others}:
         return False
     try:
-        found = read_json(folder / config)
+        settings = read_json(folder / config)
     except ValueError:
         return False
-    return isinstance(found, dict) and of_this_kind(found)
+    return isinstance(settings, dict) and is_our_config(settings)
 
 
 def existing_folder(target: Path) -> Path | None:
-    """`target`, or what stood there before it if a replacement was cut short."""
+    """`target`, or `NAME.previous` if a process was killed between the two renames, or None."""
     for folder in (target, _previous(target)):
         if folder.is_dir():
             return folder
@@ -87,25 +93,25 @@ def existing_folder(target: Path) -> Path | None:
 
 
 def previous_folder(target: Path) -> Path | None:
-    """What stood at `target` before it was last replaced, if it was kept."""
+    """The folder that `target` replaced, None if it was not kept."""
     folder = _previous(target)
     return folder if target.is_dir() and folder.is_dir() else None
 
 
 def model_folder(path: Path) -> Path:
-    """The folder of a model, given it or the run that trained it."""
+    """The model folder inside the run folder `path`; `path` itself if it is no run."""
     return existing_folder(path / "model") or path
 
 
 def hub_folder(name: str, **options: Any) -> Path:
-    """The folder of a model on the Hugging Face hub, downloaded if it is not here yet.
+    """The local folder of a model on the Hugging Face hub, downloaded if it is not cached.
 
     options: those of `snapshot_download`.
 
-    Raises ValueError with one sentence if there is none, and without asking the hub if the name can
-    only be a path: it is none that the hub allows, or its parent is a folder here.
+    Raises ValueError with one sentence if there is no such model. The hub is not asked if the name
+    can only be a path: the hub does not allow it as a name, or its parent is a local folder.
     """
-    from huggingface_hub import snapshot_download  # here: its import takes long
+    from huggingface_hub import snapshot_download  # a slow import
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     path = Path(name)
@@ -117,7 +123,7 @@ def hub_folder(name: str, **options: Any) -> Path:
         raise ValueError(f"there is no folder {name}")
     try:
         return Path(snapshot_download(name, **options))
-    except Exception as error:  # the hub's errors and those of the network have no common kind
+    except Exception as error:  # errors of the hub and of the network have no common class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"there is no folder {name}, and the hub gives no such model: {reason}"
@@ -125,18 +131,19 @@ def hub_folder(name: str, **options: Any) -> Path:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write tensors as one safetensors file."""
+    """Write tensors to a safetensors file; they need not be contiguous."""
     from safetensors.torch import save as to_safetensors
 
     path.write_bytes(to_safetensors({name: t.contiguous() for name, t in tensors.items()}))
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+    """Write a JSON file atomically, as UTF-8."""
+    write_atomically(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """A file that is there with all of its content, or as it was before."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file; a process that is killed on the way leaves the old content."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         fresh.write_bytes(content)
@@ -146,7 +153,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Raises ValueError with one sentence if the file is missing or is not JSON."""
+    """The content of a JSON file; ValueError with one sentence if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -156,33 +163,34 @@ def read_json(path: Path) -> Any:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file in `folder`, by name."""
-    return {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    """The SHA-256 of every file in `folder`, by name."""
+    return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def check_hashes(folder: Path, expected: dict[str, str]) -> None:
-    """Raises ValueError naming the first file that is missing or differs."""
+    """Raise ValueError if a file of `folder` is missing or its SHA-256 is not the expected one."""
     for name, value in expected.items():
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{folder} has no {name}; it is not complete")
-        if _hash(path) != value:
+        if sha256_of(path) != value:
             raise ValueError(f"{path} is damaged: its content is not what was saved")
 
 
-def _hash(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_replaceable(place: Path, earlier: Callable[[Path], bool] | None) -> None:
-    if place.exists() and not place.is_dir():
-        raise ValueError(f"{place} is a file, so no folder can be written there; choose another")
-    if earlier is None or not place.exists() or not any(place.iterdir()):
+def _check_replaceable(folder: Path, may_replace: Callable[[Path], bool] | None) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, so no folder can be written there; choose another")
+    if may_replace is None or not folder.exists() or not any(folder.iterdir()):
         return
-    if not earlier(place):
+    if not may_replace(folder):
         raise ValueError(
-            f"{place} holds other files than an earlier save of the same kind, which would be "
+            f"{folder} holds other files than an earlier save of the same kind, which would be "
             "lost; choose another folder"
         )
 
@@ -192,14 +200,17 @@ def _previous(target: Path) -> Path:
 
 
 def _remove(folder: Path, old: Path) -> None:
-    """A removal that is cut short leaves nothing at `folder`, but a leftover at `old`."""
+    """Remove `folder` by way of the temporary name `old`.
+
+    So a process that is killed on the way never leaves half of a folder under its real name.
+    """
     if folder.exists():
         folder.rename(old)
         shutil.rmtree(old)
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Temporary folders of processes that were killed while they wrote."""
+    """Remove the temporary folders of processes that were killed while they wrote `target`."""
     name = re.compile(rf"\.{re.escape(target.name)}\.\d+(\.old)?\.tmp")
     for folder in target.parent.iterdir():
         if name.fullmatch(folder.name):
@@ -216,7 +227,7 @@ def _flush(folder: Path) -> None:
 
 def _flush_folder(folder: Path) -> None:
     if os.name != "posix":
-        return  # other systems cannot open a folder
+        return  # only POSIX systems can open a folder
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

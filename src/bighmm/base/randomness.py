@@ -1,7 +1,8 @@
-"""Random numbers as a function of a key: the same on every device, and nothing to save.
+"""Random numbers that are a function of a key, so that no generator state has to be saved.
 
-`scrambled` is the finaliser of the splitmix64 generator in wrapping 64-bit arithmetic. For samples
-`generator_for` gives one of torch's own generators.
+They are the same on every device. The function is the splitmix64 generator: its finaliser
+`scrambled`, in 64-bit arithmetic that wraps around. Samples use generators of torch instead
+(`generator_for`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from torch import Tensor
 
 from bighmm.base.settings import check_seed
 
+# The constants of splitmix64, as signed numbers.
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 FIRST = 0xBF58476D1CE4E5B9 - 2**64
 SECOND = 0x94D049BB133111EB - 2**64
 
 
 def generator_for(device: torch.device, seed: int | None) -> torch.Generator:
-    """A generator with a seed or, without one, with different numbers every time."""
+    """A torch generator with the given seed, or with a random seed for None."""
     generator = torch.Generator(device)
     if seed is None:
         generator.seed()
@@ -27,24 +29,27 @@ def generator_for(device: torch.device, seed: int | None) -> torch.Generator:
 
 
 def scrambled(x: Tensor) -> Tensor:
-    """A one-to-one map of int64 numbers onto numbers that look random."""
+    """Numbers that look random, one for each int64 number in x; the map is one-to-one."""
     x = x * GOLDEN
-    x = (x ^ _shifted(x, 30)) * FIRST
-    x = (x ^ _shifted(x, 27)) * SECOND
-    return x ^ _shifted(x, 31)
+    x = (x ^ _shift_right_unsigned(x, 30)) * FIRST
+    x = (x ^ _shift_right_unsigned(x, 27)) * SECOND
+    return x ^ _shift_right_unsigned(x, 31)
 
 
 def key(seed: int, step: int | Tensor) -> Tensor:
-    """One number () for a step of a run with `seed`, where `step` is."""
-    of_seed = scrambled(torch.tensor(seed + 1))
-    return scrambled(torch.as_tensor(step) + of_seed.item())
+    """The key () of a training step of a run with `seed`.
+
+    If `step` is a tensor, the result has its shape and device.
+    """
+    scrambled_seed = scrambled(torch.tensor(seed + 1))
+    return scrambled(torch.as_tensor(step) + scrambled_seed.item())
 
 
-def noise(of_key: Tensor, count: int) -> Tensor:
-    """`count` different int64 numbers (count,), on the key's device."""
-    return scrambled(of_key + torch.arange(count, device=of_key.device))
+def noise(step_key: Tensor, count: int) -> Tensor:
+    """`count` different int64 numbers (count,) that depend on a key (), on the key's device."""
+    return scrambled(step_key + torch.arange(count, device=step_key.device))
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """x >> bits as if unsigned."""
+def _shift_right_unsigned(x: Tensor, bits: int) -> Tensor:
+    """x >> bits, with zeros as the new high bits also where x is negative."""
     return (x >> bits) & (2 ** (64 - bits) - 1)

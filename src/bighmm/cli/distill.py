@@ -89,7 +89,7 @@ def distill_command(argv: list[str]) -> None:
     arguments = parse(DistillArguments, argv, "distill")
     from bighmm.cli.progress import clustering_progress, stages_progress
     from bighmm.distill.corpus_labels import LabelWatch, label_corpus
-    from bighmm.distill.making import LabelSettings
+    from bighmm.distill.labelling import LabelSettings
     from bighmm.distill.teachers import Reading
 
     settings = LabelSettings(

@@ -1,9 +1,8 @@
-"""Batches of tokens for training: streams with a carried state, sentences, documents, or windows.
+"""Batches of tokens for training: streams with a carried state, sentences, documents or windows.
 
-Every kind is a pure function of (data, seed, step): `batch(step)` gives the same batch whenever it
-is asked, so the step number is all that has to be saved to continue a run. Documents (sentences,
-articles) are reshuffled every epoch, except in "ordered" streams: a model that carries something
-from one sentence to the next wants them as they were written.
+A batch is a pure function of data, seed and step, so a run that continues needs only its step
+number. Each epoch has another order of the documents (sentences, articles), except in "ordered"
+streams, which are for models that carry their state from one sentence to the next.
 """
 
 from __future__ import annotations
@@ -23,25 +22,29 @@ from bighmm.data.options import BatchKind
 class Batch:
     ids: np.ndarray  # (B, T) int64, 0 in the padding
     lengths: np.ndarray  # (B,) int64
-    continues: bool  # the rows go on from those of the batch before
-    states: np.ndarray | None = None  # (B, T) int64 where they are known, -1 where they are not
+    continues: bool  # whether each row continues the same row of the previous batch
+    states: np.ndarray | None = None  # (B, T) int64, -1 where a state is unknown
 
 
 class Batches(Protocol):
+    """All batches of a training run."""
+
     @property
     def steps_per_epoch(self) -> int: ...
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """The largest (B, T), if batches are about that large; None if they vary."""
+        """The largest (B, T) if most batches are that large; None if their shapes vary."""
         ...
 
     @property
     def tokens_per_step(self) -> float:
-        """About how many tokens a batch has."""
+        """The mean number of tokens of a batch, or a close upper bound."""
         ...
 
-    def batch(self, step: int) -> Batch: ...
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over all epochs."""
+        ...
 
 
 def make_batches(
@@ -54,6 +57,15 @@ def make_batches(
     window: int,
     seed: int,
 ) -> Batches:
+    """The batches of a corpus, of one of the kinds below.
+
+    tokens: the ids (N,) of the training split.
+    documents: offsets where documents begin, and last where the last one ends: (documents + 1,).
+    end: the id of the end mark.
+    batch, window: the number of rows B, and the number of tokens T of a row.
+
+    Raises ValueError for sizes below 1, an unknown kind, and a split without tokens.
+    """
     if batch < 1 or window < 1:
         raise ValueError(f"batch and window must be at least 1, not {batch} and {window}")
     if len(tokens) == 0:
@@ -72,8 +84,35 @@ def make_batches(
     )
 
 
+def labelled_batches(
+    kind: BatchKind,
+    tokens: np.ndarray,
+    documents: np.ndarray,
+    states: np.ndarray,
+    *,
+    end: int,
+    batch: int,
+    window: int,
+    seed: int,
+) -> Labelled:
+    """Batches of the first tokens of a corpus, with the states (n,) of these n tokens.
+
+    The other arguments are those of `make_batches`. Raises ValueError for batches of sentences,
+    because their bounds depend on the token ids.
+    """
+    if kind == "sentences":
+        raise ValueError("labels go with all kinds of batches but sentences; use documents")
+    count = min(len(tokens), len(states))
+    documents = np.append(documents[documents < count], count)
+    token_batches, state_batches = (
+        make_batches(kind, ids, documents, end=end, batch=batch, window=window, seed=seed)
+        for ids in (tokens[:count], np.asarray(states[:count]).astype(np.int64))
+    )
+    return Labelled(token_batches, state_batches)
+
+
 class Streams:
-    """The corpus cut into B contiguous streams, which are read in windows of T side by side."""
+    """The corpus cut into B contiguous streams; a batch is the next T tokens of each stream."""
 
     def __init__(
         self,
@@ -90,7 +129,7 @@ class Streams:
         per_row = math.ceil(len(tokens) / self.rows)
         self.steps_per_epoch = math.ceil(per_row / window)
         self.tokens_per_step = self.rows * window
-        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
+        self._epoch = lru_cache(maxsize=1)(self._compute_epoch)
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -99,7 +138,7 @@ class Streams:
         lengths = np.clip(bounds[1:] - first, 0, self.window)
         return Batch(_padded(stream, first, lengths), lengths, continues=place > 0)
 
-    def _read(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _compute_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         stream = self.tokens
         if self.shuffled:
             stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
@@ -108,9 +147,9 @@ class Streams:
 
 
 class Sentences:
-    """Whole sentences, up to and with their end mark, B at a time and of similar length."""
+    """B whole sentences of similar length, each with its end mark."""
 
-    POOL = 64  # batches among which sentences are sorted by length
+    POOL = 64  # sentences are sorted by length within pools of this many batches
     shape = None
 
     def __init__(
@@ -120,7 +159,7 @@ class Sentences:
         self.bounds = sentence_bounds(tokens, end, documents)
         self.steps_per_epoch = -(-(len(self.bounds) - 1) // batch)
         self.tokens_per_step = len(tokens) / self.steps_per_epoch
-        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
+        self._epoch = lru_cache(maxsize=1)(self._compute_epoch)
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -128,7 +167,7 @@ class Sentences:
         lengths = self.bounds[chosen + 1] - self.bounds[chosen]
         return Batch(padded_rows(self.tokens, self.bounds, chosen), lengths, continues=False)
 
-    def _read(self, epoch: int) -> list[np.ndarray]:
+    def _compute_epoch(self, epoch: int) -> list[np.ndarray]:
         generator = _generator(self.seed, epoch)
         sentences = generator.permutation(len(self.bounds) - 1)
         lengths = np.diff(self.bounds)
@@ -152,7 +191,7 @@ class Windows:
         self.count = -(-len(tokens) // window)
         self.steps_per_epoch = -(-self.count // batch)
         self.tokens_per_step = batch * window
-        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
+        self._epoch = lru_cache(maxsize=1)(self._compute_epoch)
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -161,14 +200,16 @@ class Windows:
         lengths = np.minimum(self.window, len(stream) - first)
         return Batch(_padded(stream, first, lengths), lengths, continues=False)
 
-    def _read(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _compute_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
         return stream, _generator(self.seed, epoch, 1).permutation(self.count)
 
 
 class Documents:
-    """Whole documents of at most T tokens, each in a row of its own, so that none runs on into
-    another even if it has no end mark.
+    """B whole documents of at most T tokens, each in a row of its own.
+
+    So no document continues in another one, even if it has no end mark. Raises ValueError if a
+    document is longer than T.
     """
 
     def __init__(
@@ -185,7 +226,7 @@ class Documents:
         self.shape = (self.rows, window)
         self.steps_per_epoch = -(-(len(documents) - 1) // self.rows)
         self.tokens_per_step = len(tokens) / self.steps_per_epoch
-        self._epoch = lru_cache(maxsize=1)(self._read)  # of this object, and the current epoch
+        self._epoch = lru_cache(maxsize=1)(self._compute_epoch)
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -193,12 +234,12 @@ class Documents:
         lengths = self.bounds[chosen + 1] - self.bounds[chosen]
         return Batch(padded_rows(self.tokens, self.bounds, chosen), lengths, continues=False)
 
-    def _read(self, epoch: int) -> np.ndarray:
+    def _compute_epoch(self, epoch: int) -> np.ndarray:
         return _generator(self.seed, epoch).permutation(len(self.bounds) - 1)
 
 
 class Labelled:
-    """Batches of tokens, each with a state: two sets of batches that are shuffled alike."""
+    """Batches of tokens with a state for each token, from two sets of batches in the same order."""
 
     def __init__(self, tokens: Batches, states: Batches) -> None:
         self.tokens, self.states = tokens, states
@@ -209,39 +250,17 @@ class Labelled:
         return replace(self.tokens.batch(step), states=self.states.batch(step).ids)
 
 
-def labelled_batches(
-    kind: BatchKind,
-    tokens: np.ndarray,
-    documents: np.ndarray,
-    states: np.ndarray,
-    *,
-    end: int,
-    batch: int,
-    window: int,
-    seed: int,
-) -> Labelled:
-    """Batches of the first tokens of a corpus, those that have a state."""
-    if kind == "sentences":
-        raise ValueError("labels go with all kinds of batches but sentences; use documents")
-    count = min(len(tokens), len(states))
-    inner = documents[documents < count]
-    documents = np.append(inner, count)
-    both = (tokens[:count], np.asarray(states[:count]).astype(np.int64))
-    made = (
-        make_batches(kind, part, documents, end=end, batch=batch, window=window, seed=seed)
-        for part in both
-    )
-    return Labelled(*made)
-
-
 def padded_rows(tokens: np.ndarray, bounds: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The sentences `rows` of `bounds` side by side, 0 in the padding."""
+    """The sentences with the numbers `rows` (B,), padded with 0: (B, T) int64.
+
+    Sentence i is tokens[bounds[i] : bounds[i + 1]].
+    """
     first = bounds[rows]
     return _padded(tokens, first, bounds[rows + 1] - first)
 
 
 def _padded(stream: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Row b is stream[first[b] : first[b] + lengths[b]], then zeros."""
+    """Rows (B, T) int64: row b is stream[first[b] : first[b] + lengths[b]], then zeros."""
     columns = np.arange(lengths.max(initial=0))
     inside = columns < lengths[:, None]
     places = np.where(inside, first[:, None] + columns, 0)
@@ -249,6 +268,7 @@ def _padded(stream: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> np.nd
 
 
 def _shuffled(tokens: np.ndarray, documents: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """All tokens, with the documents in the order of this epoch."""
     order = _generator(seed, epoch).permutation(len(documents) - 1)
     return np.concatenate([tokens[documents[d] : documents[d + 1]] for d in order])
 

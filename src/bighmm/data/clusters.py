@@ -1,4 +1,4 @@
-"""Brown clusters of a corpus, cached beside it."""
+"""Brown clusters of a corpus, cached in its folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from bighmm.data.corpus import Corpus
 def brown_clusters(
     corpus: Corpus, classes: int, progress: Callable[[int, int], None] | None = None
 ) -> brown.Clusters:
-    """Brown clusters of the training text, stored in the corpus' folder for the next time.
+    """Brown clusters of the training split, read from the corpus' folder if they are cached there.
 
-    progress: called with the number of words done, and of how many.
+    progress: called with the number of words processed, and of how many.
+
+    A tokenizer that shows two ids as the same string cannot be written as a paths file, so its
+    clusters are not cached.
     """
     words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
     train = corpus.split("train")
@@ -24,7 +27,7 @@ def brown_clusters(
     if path.exists() and unique:
         try:
             return brown.read_paths(path, words, tokens=train)
-        except ValueError:  # damaged; it is only a cache
+        except ValueError:  # a damaged file of the cache is written again
             path.unlink()
     clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
     if unique:

@@ -1,8 +1,8 @@
-"""Labels on the disk: one state for each of the first training tokens of a corpus.
+"""Labels of a corpus: a folder with one state for each of the first training tokens.
 
 labels.bin             the states, little-endian uint16, or uint32 for more than 65,536 states
-centroids.safetensors  the centre of every state in the teacher's space, and how it was found
-manifest.json          corpus, teacher, states and settings, and what came of them
+centroids.safetensors  the centroid of every state in the teacher's space, and the projection used
+manifest.json          corpus, teacher, states and settings, and figures about the clusters
 """
 
 from __future__ import annotations
@@ -29,49 +29,52 @@ class Labels:
 
     folder: Path
     manifest: dict[str, Any]
-    states: np.ndarray  # (n,) uint16 or uint32, memory-mapped; tokens from n on have none
+    states: np.ndarray  # (n,) uint16 or uint32, memory-mapped; later tokens have no state
 
     @property
     def num_states(self) -> int:
         return self.manifest["states"]["states"]
 
     def between(self, first: int, last: int) -> np.ndarray:
-        """The states of training tokens first … last-1 as int64; -1 where a token has none."""
-        found = np.full(last - first, -1, np.int64)
+        """The states (last - first,) of training tokens first … last-1; -1 if a token has none."""
+        result = np.full(last - first, -1, np.int64)
         known = self.states[first:last]
-        found[: len(known)] = known
-        return found
+        result[: len(known)] = known
+        return result
 
-    def check_states(self, wanted: dict[str, Any]) -> None:
-        """ValueError if a model has other states than the labels name.
+    def check_states(self, label_key: dict[str, Any]) -> None:
+        """Raise ValueError if a model's states are not those of the labels.
 
-        wanted: the key of its support (`Support.label_key`).
+        label_key: that of the model's support (`Support.label_key`).
         """
-        found = self.manifest["states"]
-        if wanted == found:
+        own_key = self.manifest["states"]
+        if label_key == own_key:
             return
-        same_but_words = {**wanted, "partition": None} == {**found, "partition": None}
+        only_words_differ = {**label_key, "partition": None} == {**own_key, "partition": None}
         difference = (
-            "with other words in its blocks" if same_but_words else f"not {_in_words(wanted)}"
+            "with other words in its blocks" if only_words_differ else f"not {_in_words(label_key)}"
         )
         raise ValueError(
-            f"the labels in {self.folder} are for a model that is {_in_words(found)}, {difference}"
+            f"the labels in {self.folder} are for a model that is {_in_words(own_key)}, "
+            f"{difference}"
         )
 
     def centroids(self) -> dict[str, Tensor]:
-        """ "centroids" (Z, H) in the teacher's space and "counts" (Z,), 0 where there is none.
+        """The centroids of the states and how they were computed.
 
-        With principal components also "centres" (Z, D) among these, "pca.mean" (H,) and
+        "centroids" (Z, H) are in the teacher's space, "counts" (Z,) are the numbers of vectors; a
+        state with count 0 has no centroid. If the vectors were projected to D principal components,
+        there are also "centres" (Z, D), the centroids in that space, "pca.mean" (H,) and
         "pca.components" (D, H).
         """
         return read_tensors(self.folder / CENTROIDS)
 
 
 def open_labels(folder: str | Path, corpus: Corpus) -> Labels:
-    """Labels that `make_labels` wrote, for the corpus that they were made for.
+    """The labels in a folder that `make_labels` wrote for `corpus`.
 
-    Raises ValueError with one sentence if there are none, they are damaged, or belong to another
-    corpus.
+    Raises ValueError with one sentence if there are no labels, or if they are damaged or belong to
+    another corpus.
     """
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
@@ -89,6 +92,7 @@ def open_labels(folder: str | Path, corpus: Corpus) -> Labels:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; ValueError with one sentence if it cannot be read."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

@@ -1,4 +1,4 @@
-"""Names that settings and data share; apart, so that a command's help need not load NumPy."""
+"""Types of settings; a module of its own, so that `--help` of a command does not load NumPy."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""English text that comes with every Python: a corpus that needs no download.
+"""A corpus of English text that comes with every Python, so that no download is needed.
 
-The documents are the help topics of `pydoc` and, one document per module, the docstrings and the
-comments of several lines in the sources of the standard library. The sources are parsed, never
-imported. What is left is prose, one sentence per line, each sentence once in the whole corpus.
+The documents are the help topics of `pydoc`, and for each module of the standard library its
+docstrings and its comments of two lines or more. The sources are parsed, never imported. Only prose
+is kept: one sentence per line, and each sentence once in the whole corpus.
 
-The text depends on the Python version and on nothing else of the machine: packages that some
-distributions leave out or install apart (tkinter, distutils, lib2to3, ...) are not read.
+The text depends only on the Python version. Packages that some distributions do not install
+(tkinter, distutils, lib2to3, …) are not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import decode_source
 from pathlib import Path
 
-# Raised whenever the cleaning below changes, so that prepared copies are not taken for current.
+# Increased whenever the text changes for the same Python, so that cached corpora become invalid.
 VERSION = 1
 
 _SKIPPED = {
@@ -41,19 +41,19 @@ _SKIPPED = {
 
 
 def documents() -> list[tuple[str, str]]:
-    """(name, text) of every document: `topic:NAME` first, then `module:NAME`, each sorted.
+    """(name, text) of every document: all `topic:NAME`, then all `module:NAME`, sorted by name.
 
-    Raises ValueError where this Python has no sources of its standard library.
+    Raises ValueError if this Python has no sources of its standard library.
     """
     return list(_documents())
 
 
 def splits() -> dict[str, list[tuple[str, str]]]:
-    """The documents as train, valid and test, about 90, 5 and 5 % of the words.
+    """The documents of train, valid and test, which have about 90, 5 and 5 % of the words.
 
-    Topics and modules are divided separately, so each split has both. In the order of the hash of
-    their names, documents fill test, then valid, then train; one that would overfill test or
-    valid goes to train.
+    Topics and modules are divided separately, so each split has both. Documents are taken in the
+    order of the hash of their names, and each goes to test if it fits there, else to valid if it
+    fits there, else to train.
     """
     parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
     for prefix in ("topic:", "module:"):
@@ -61,20 +61,20 @@ def splits() -> dict[str, list[tuple[str, str]]]:
         words = {name: len(text.split()) for name, text in group}
         share = sum(words.values()) / 20
         filled = {"test": 0, "valid": 0}
-        home = dict.fromkeys(words, "train")
+        split_of = dict.fromkeys(words, "train")
         for name in sorted(words, key=lambda name: hashlib.sha256(name.encode()).digest()):
             for part in filled:
                 if filled[part] + words[name] <= share * 1.02:
                     filled[part] += words[name]
-                    home[name] = part
+                    split_of[name] = part
                     break
         for item in group:
-            parts[home[item[0]]].append(item)
+            parts[split_of[item[0]]].append(item)
     return parts
 
 
 def fingerprint() -> str:
-    """sha256 of everything the text is made from; much quicker than making the text."""
+    """The SHA-256 of all sources of the text; much faster than extracting the text."""
     digest = hashlib.sha256(f"{VERSION}".encode())
     for name, text in sorted(_topics().items()):
         digest.update(f"\0{name}\0{text}".encode())
@@ -83,18 +83,28 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
+def prose(text: str) -> list[str]:
+    """The English sentences of one docstring, topic or comment, without markup and code."""
+    sentences = []
+    for paragraph in _paragraphs(text):
+        for pattern, replacement in _MARKUP:
+            paragraph = pattern.sub(replacement, paragraph)
+        sentences += [sentence for sentence in _sentences(paragraph) if _is_prose(sentence)]
+    return sentences
+
+
 @functools.cache
 def _documents() -> tuple[tuple[str, str], ...]:
     raw = [(f"topic:{name}", [text]) for name, text in sorted(_topics().items())]
-    collecting = gc.isenabled()
-    gc.disable()  # syntax trees have no cycles, and looking for some takes half of the time
+    was_enabled = gc.isenabled()
+    gc.disable()  # syntax trees have no cycles, and the search for cycles takes half of the time
     try:
         raw += [(f"module:{name}", list(_texts(path))) for name, path in _modules()]
     finally:
-        if collecting:
+        if was_enabled:
             gc.enable()
     seen: set[str] = set()
-    made = []
+    result = []
     for name, texts in raw:
         lines = []
         for sentence in (sentence for text in texts for sentence in prose(text)):
@@ -103,11 +113,12 @@ def _documents() -> tuple[tuple[str, str], ...]:
                 seen.add(key)
                 lines.append(sentence)
         if lines:
-            made.append((name, "\n".join(lines) + "\n"))
-    return tuple(made)
+            result.append((name, "\n".join(lines) + "\n"))
+    return tuple(result)
 
 
 def _topics() -> dict[str, str]:
+    """The texts of the help topics, by name."""
     from pydoc_data.topics import topics
 
     return topics
@@ -132,14 +143,15 @@ def _modules() -> list[tuple[str, Path]]:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """Docstrings and comments of two lines or more, in the order of the file."""
+    """The docstrings and the comments of two lines or more in a source file, in its order."""
     source = decode_source(path.read_bytes())
     texts: list[tuple[int, str]] = []
-    inside: set[int] = set()  # the lines of docstrings, where a "#" starts no comment
+    inside: set[int] = set()  # lines of docstrings, where "#" does not start a comment
     statements: list[ast.AST] = [ast.parse(source)]
     while statements:
         node = statements.pop()
-        # Only statements hold definitions; walking the expressions too takes twice the time.
+        # Only statements can hold definitions; ast.walk, which also visits expressions, takes
+        # twice the time.
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             statements += getattr(node, field, None) or []
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -170,7 +182,7 @@ _CODE = re.compile(
     r"|(?:import|from|print|raise|assert|del|return|@|%|\$|#|<|\{|\}|\||\+-) ?\S*$"
     r"|[\w.\[\]]+ ?[-+*/|:]?= |.*::=|.*;$|[\w.]+\(.*\)(?: ->.*)?$|.*[=!]=|.*\w=[\w'\"\[({])"
 )
-_MARKS = [
+_MARKUP = [
     (re.compile(r"\.\. [\w-]+::\s*"), ""),
     (re.compile(r"^:(?:param|type|return|returns|rtype|raises)\b[^:]*:\s*"), ""),
     (re.compile(r":[\w:]+:`[!~]?([^`<]+?)(?:\s*<[^`>]*>)?`"), r"\1"),
@@ -190,19 +202,9 @@ _COMMON = re.compile(
 )
 
 
-def prose(text: str) -> list[str]:
-    """The English sentences of one docstring, topic or comment, without markup and code."""
-    found = []
-    for paragraph in _paragraphs(text):
-        for pattern, replacement in _MARKS:
-            paragraph = pattern.sub(replacement, paragraph)
-        found += [sentence for sentence in _sentences(paragraph) if _is_prose(sentence)]
-    return found
-
-
 def _paragraphs(text: str) -> Iterator[str]:
-    """Unwrapped paragraphs and list items; code, doctests, tables and rules are left out."""
-    literal: int | None = None  # the indentation of the line whose "::" announced a code block
+    """Paragraphs and list items, each as one line, without code, doctests, tables and rules."""
+    literal: int | None = None  # the indentation of the line whose "::" begins a code block
     for block in re.split(r"\n\s*\n", text.expandtabs()):
         lines = [line for line in block.split("\n") if line.strip()]
         if not lines:
@@ -224,39 +226,44 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
-    held: list[str] = []
+    """The lines of a block joined to paragraphs; list items and lines of code end a paragraph."""
+    paragraph: list[str] = []
     for line in lines:
         marker = _ITEM.match(line)
         code = _CODE.match(line) and not _mostly_plain(line.split())
-        if held and (marker or code or _ENTRY.match(line)):
-            yield " ".join(held)
-            held = []
+        if paragraph and (marker or code or _ENTRY.match(line)):
+            yield " ".join(paragraph)
+            paragraph = []
         if not code:
-            held.append(line[marker.end() if marker else 0 :].strip())
-    if held:
-        yield " ".join(held)
+            paragraph.append(line[marker.end() if marker else 0 :].strip())
+    if paragraph:
+        yield " ".join(paragraph)
 
 
 def _sentences(paragraph: str) -> Iterator[str]:
-    held = ""
+    """The sentences of a paragraph; the period of an abbreviation does not end a sentence."""
+    sentence = ""
     for piece in _END.split(" ".join(paragraph.split())):
-        held = f"{held} {piece}" if held else piece
-        if not _ABBREVIATION.search(held):
-            yield held
-            held = ""
-    if held:
-        yield held
+        sentence = f"{sentence} {piece}" if sentence else piece
+        if not _ABBREVIATION.search(sentence):
+            yield sentence
+            sentence = ""
+    if sentence:
+        yield sentence
 
 
 def _is_prose(sentence: str) -> bool:
-    """Whether it reads as English: mostly plain words, and some of the commonest among them."""
+    """Whether a sentence is English: most words are plain words, and one is a very common word.
+
+    A sentence of plain words only, with a period, needs no common word.
+    """
     words = sentence.split()
     if not 3 <= len(words) <= 100 or not _mostly_plain(words):
         return False
     if _BANNED.search(sentence) or not sentence.isprintable():
         return False
-    in_full = sentence.endswith(".") and all(map(_PLAIN.match, words))
-    return in_full or _COMMON.search(sentence) is not None
+    all_plain = sentence.endswith(".") and all(map(_PLAIN.match, words))
+    return all_plain or _COMMON.search(sentence) is not None
 
 
 def _mostly_plain(words: list[str]) -> bool:

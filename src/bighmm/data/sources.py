@@ -1,25 +1,25 @@
-"""Where text comes from: finding the files of a source, and reading them line by line.
+"""Sources of text: their files, splits, documents and lines.
 
-A source is
+A source is one of
 
 - "pydoc": the text that comes with Python (`pydoc_corpus`);
-- a folder with `ptb.{train,valid,test}.txt`: one sentence per line, words set apart by spaces;
-  a document is a line;
-- a folder with `wiki.{train,valid,test}.tokens`: words set apart by spaces, blank and heading
-  lines are lines like any other; a document is an article, from its heading ` = Title = ` on;
+- a folder with `ptb.{train,valid,test}.txt`: one sentence per line, words separated by spaces;
+  each line is a document;
+- a folder with `wiki.{train,valid,test}.tokens`: words separated by spaces; a document is an
+  article, which begins with its heading ` = Title = `; blank lines and headings are lines too;
 - a folder with `{train,valid,test}.txt`: raw text;
 - any other text file, or folder of text files (read in the order of their names): raw text that is
   divided into train, valid and test.
 
-Every file is UTF-8 and may be compressed as `.xz`. In raw text a blank line is no line: it ends a
-document, and so does the end of a file. Where that makes fewer than three documents, each line is
-a document. Raw text without given splits is divided by position: its first documents are train,
-then come valid and test, by the shares of the characters asked for, at least one document each.
+Every file is UTF-8 and may be compressed as `.xz`. In raw text, blank lines and the ends of files
+separate documents, and are not lines themselves. If there are fewer than three documents then,
+each line is a document. Raw text without splits is divided by position: the first documents are
+train, then valid, then test. Their sizes follow the requested shares of the characters, with at
+least one document each.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import itertools
 import lzma
@@ -33,24 +33,28 @@ from typing import Any, cast
 
 import numpy as np
 
+from bighmm.base.files import sha256_of
 from bighmm.data import pydoc_corpus
 
 SPLITS = ("train", "valid", "test")
-SUFFIXES = (".txt", ".text", ".md", ".rst", ".tokens")  # what counts as text in a folder
+SUFFIXES = (".txt", ".text", ".md", ".rst", ".tokens")  # of the text files in a folder
 
 
 @dataclass(eq=False)
 class Source:
-    """Where text comes from: files per split, or for raw text to be divided all under ""."""
+    """Text with splits, documents and lines."""
 
     kind: str  # pydoc, ptb, wikitext or text
     name: str
     root: Path
-    files: dict[str, list[Path]]
-    fractions: tuple[float, float] = (0.0, 0.0)
+    files: dict[str, list[Path]]  # by split; all under "" if the text has yet to be divided
+    fractions: tuple[float, float] = (0.0, 0.0)  # of valid and test, for text to be divided
 
     def description(self) -> dict[str, Any]:
-        """What the manifest says of the source; all but "name" decides the prepared files."""
+        """The source as the manifest describes it.
+
+        All entries except "name" identify the text: if they are equal, the prepared files are too.
+        """
         if self.kind == "pydoc":
             return {"kind": "pydoc", "name": self.name, "sha256": pydoc_corpus.fingerprint()}
         files = [
@@ -63,13 +67,13 @@ class Source:
             for split, paths in self.files.items()
             for path in paths
         ]
-        described: dict[str, Any] = {"kind": self.kind, "name": self.name, "files": files}
+        description: dict[str, Any] = {"kind": self.kind, "name": self.name, "files": files}
         if "" in self.files:
-            described["fractions"] = list(self.fractions)
-        return described
+            description["fractions"] = list(self.fractions)
+        return description
 
     def lines(self, splits: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
-        """(split, whether a document starts here, line), one split after the other."""
+        """(split, whether the line begins a document, line) of all lines, split by split."""
         if self.kind == "pydoc":
             for split, documents in pydoc_corpus.splits().items():
                 if split in splits:
@@ -86,8 +90,9 @@ class Source:
                     yield split, starts, line
 
     def _split_lines(self, paths: list[Path]) -> Iterator[tuple[bool, str]]:
+        """(whether the line begins a document, line) of the files of one split."""
         if self.kind == "text":
-            yield from _raw_lines(paths, self._each_line)
+            yield from _raw_lines(paths, self._lines_are_documents)
             return
         for path in paths:
             lines = map(str.strip, _file_lines(path))
@@ -97,16 +102,17 @@ class Source:
                 yield from ((True, line) for line in lines if line)
 
     @cached_property
-    def _each_line(self) -> bool:
-        """Whether each line of raw text is a document, as there are too few others."""
+    def _lines_are_documents(self) -> bool:
+        """Whether each line of raw text is a document, because blank lines separate too few."""
         paths = self.files["" if "" in self.files else "train"]
         documents = (starts for starts, _ in _raw_lines(paths, False) if starts)
         return sum(itertools.islice(documents, 3)) < 3
 
     def _divided(self) -> Iterator[tuple[str, bool, str]]:
+        """The lines of raw text, divided into splits."""
         first_valid, first_test = self._bounds
         document = -1
-        for starts, line in _raw_lines(self.files[""], self._each_line):
+        for starts, line in _raw_lines(self.files[""], self._lines_are_documents):
             document += starts
             if document < first_valid:
                 yield "train", starts, line
@@ -115,9 +121,9 @@ class Source:
 
     @cached_property
     def _bounds(self) -> tuple[int, int]:
-        """The first document of valid and the first of test."""
+        """The numbers of the first document of valid and of the first document of test."""
         sizes = array("q")  # characters of each document
-        for starts, line in _raw_lines(self.files[""], self._each_line):
+        for starts, line in _raw_lines(self.files[""], self._lines_are_documents):
             if starts:
                 sizes.append(0)
             sizes[-1] += len(line)
@@ -129,12 +135,19 @@ class Source:
         valid, test = self.fractions
         ends = np.cumsum(np.array(sizes, dtype=np.int64))
         shares = np.array([1 - valid - test, 1 - test]) * ends.max(initial=0)
-        found_valid, found_test = np.searchsorted(ends, shares) + 1
-        first_test = max(2, min(int(found_test), len(sizes) - 1))
-        return max(1, min(int(found_valid), first_test - 1)), first_test
+        by_share_valid, by_share_test = np.searchsorted(ends, shares) + 1
+        first_test = max(2, min(int(by_share_test), len(sizes) - 1))
+        return max(1, min(int(by_share_valid), first_test - 1)), first_test
 
 
 def find_source(source: str | Path, valid_fraction: float, test_fraction: float) -> Source:
+    """The source named "pydoc", or the source in a file or folder.
+
+    valid_fraction, test_fraction: shares of the characters, if the text has to be divided.
+
+    Raises ValueError if there is no such file or folder, it has no text or lacks a split, or the
+    fractions leave nothing for one of the splits.
+    """
     if str(source) == "pydoc":
         return Source("pydoc", f"Python {sys.version.split()[0]}", Path(), {})
     path = Path(source).expanduser()
@@ -143,21 +156,9 @@ def find_source(source: str | Path, valid_fraction: float, test_fraction: float)
             f'the corpus {source} does not exist; give "pydoc", a text file or a folder of text'
         )
     name = path.resolve().name
-    if path.is_dir():
-        for kind, pattern, decisive in (
-            ("ptb", "ptb.{}.txt", SPLITS),
-            ("wikitext", "wiki.{}.tokens", SPLITS),
-            ("text", "{}.txt", SPLITS[:1]),
-        ):
-            files = {split: _plain_or_xz(path / pattern.format(split)) for split in SPLITS}
-            if any(files[split] for split in decisive):
-                for split in SPLITS:
-                    if not files[split]:
-                        raise ValueError(
-                            f"the corpus {source} lacks {pattern.format(split)} (or the same as "
-                            ".xz); train, valid and test must all be there"
-                        )
-                return Source(kind, name, path, files)
+    if path.is_dir() and (known := _known_layout(source, path)):
+        kind, files = known
+        return Source(kind, name, path, files)
     if not (min(valid_fraction, test_fraction) > 0 and valid_fraction + test_fraction < 1):
         raise ValueError(
             f"valid_fraction is {valid_fraction} and test_fraction is {test_fraction}; both must "
@@ -181,15 +182,39 @@ def find_source(source: str | Path, valid_fraction: float, test_fraction: float)
     return Source("text", name, path, {"": paths}, fractions)
 
 
+def _known_layout(source: str | Path, folder: Path) -> tuple[str, dict[str, list[Path]]] | None:
+    """The kind and the files of a folder with files for each split; None for other folders.
+
+    Raises ValueError if the files of a split are missing.
+    """
+    for kind, pattern, decisive in (
+        ("ptb", "ptb.{}.txt", SPLITS),
+        ("wikitext", "wiki.{}.tokens", SPLITS),
+        ("text", "{}.txt", SPLITS[:1]),
+    ):
+        files = {split: _plain_or_xz(folder / pattern.format(split)) for split in SPLITS}
+        if any(files[split] for split in decisive):
+            for split in SPLITS:
+                if not files[split]:
+                    raise ValueError(
+                        f"the corpus {source} lacks {pattern.format(split)} (or the same as "
+                        ".xz); train, valid and test must all be there"
+                    )
+            return kind, files
+    return None
+
+
 def _plain_or_xz(path: Path) -> list[Path]:
+    """`path`, or the same with the suffix .xz, in a list; empty if there is neither."""
     both = [path, path.with_name(path.name + ".xz")]
     return [candidate for candidate in both if candidate.is_file()][:1]
 
 
 def _article_lines(lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
-    """(whether an article starts here, line); what precedes the first heading belongs to it.
+    """(whether the line begins an article, line) of all lines.
 
-    A heading stands between blank lines: tables have lines that look like headings otherwise.
+    Lines before the first heading belong to the first article. A line is a heading only if the
+    lines before and after it are blank, because some lines of tables look like headings.
     """
     before, number, filled = "", 0, False
     for line, after in itertools.pairwise(itertools.chain(lines, [""])):
@@ -205,23 +230,23 @@ def _article_lines(lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
         before, number, filled = line, number + 1, filled or bool(line)
 
 
-def _raw_lines(paths: list[Path], each: bool) -> Iterator[tuple[bool, str]]:
-    """(whether a document starts here, line) without blank lines; `each` starts one everywhere."""
+def _raw_lines(paths: list[Path], lines_are_documents: bool) -> Iterator[tuple[bool, str]]:
+    """(whether the line begins a document, line) of all lines that are not blank."""
     for path in paths:
         starts = True
         for line in _file_lines(path):
             if line and not line.isspace():
-                yield starts or each, line
+                yield starts or lines_are_documents, line
                 starts = False
             else:
                 starts = True
 
 
 def _file_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, plain or .xz, without what ends them."""
+    """The lines of a text file, plain or .xz, without line ends."""
     offset = 0
     try:
-        # Reading lines from an LZMAFile itself is many times slower.
+        # Reading lines directly from an LZMAFile is many times slower.
         packed = path.suffix == ".xz"
         with io.BufferedReader(cast(Any, lzma.open(path))) if packed else path.open("rb") as file:
             for number, raw in enumerate(file, 1):
@@ -235,8 +260,3 @@ def _file_lines(path: Path) -> Iterator[str]:
         ) from None
     except (lzma.LZMAError, EOFError):
         raise ValueError(f"{path} is damaged or is not an xz file") from None
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

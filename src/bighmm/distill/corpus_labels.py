@@ -11,7 +11,7 @@ import torch
 
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import Labels
-from bighmm.distill.making import LabelSettings, Progress, make_labels
+from bighmm.distill.labelling import LabelSettings, Progress, make_labels
 from bighmm.distill.teachers import open_teacher
 from bighmm.lm.opening import find_device, open_hmm
 from bighmm.model.support import Support

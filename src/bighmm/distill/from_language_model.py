@@ -24,11 +24,12 @@ from typing import Any
 
 from bighmm.base.files import read_json, write_json
 from bighmm.data.corpus import Corpus, open_corpus
-from bighmm.distill.making import LabelSettings, make_labels
+from bighmm.distill.hugging_face import HuggingFaceTeacher
+from bighmm.distill.labelling import LabelSettings, make_labels
 from bighmm.distill.sampling import corpus_of, read_samples, sample_texts
 from bighmm.distill.settings import Labelling, SampleSettings, distillation_recipe
 from bighmm.distill.teachers import Reading
-from bighmm.interop.hugging_face import HuggingFaceTeacher, find_model
+from bighmm.interop.hugging_face import find_model
 from bighmm.interop.language_model import ROLE, LanguageModel
 from bighmm.lm.opening import RECIPE, find_device
 from bighmm.train.recipe import CorpusSettings, InitialSettings, Recipe

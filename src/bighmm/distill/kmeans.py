@@ -1,12 +1,13 @@
-"""k-means over points that need not fit in memory.
+"""k-means clustering of points that need not fit in memory.
 
-Lloyd's algorithm over all points: each pass reads them in chunks, finds the nearest centre of each
-and moves every centre to the mean of its points. Nothing of size points × clusters is made.
+This is Lloyd's algorithm. Each pass over the points reads them in chunks, finds the nearest
+centroid of each point, and moves every centroid to the mean of its points. No array of size
+points × clusters is computed.
 
-The first centres are drawn from a sample as k-means++ does, each with a probability proportional to
-the squared distance from the centres before it. That is one sweep over the sample for each centre,
-so beyond some thousand clusters a sweep draws several at once; those of one sweep do not know of
-each other, which the passes that follow make good.
+The initial centroids are drawn from a sample of the points as in k-means++: the probability of a
+point is proportional to its squared distance from the nearest centroid so far. k-means++ needs one
+sweep over the sample for each centroid. For more than `SWEEPS` clusters, several centroids are
+drawn in one sweep, independently of each other; the later passes correct this.
 
 Letters: N points, D their width, k clusters.
 """
@@ -25,20 +26,20 @@ from bighmm.ops import memory
 Points = np.ndarray | Tensor  # (N, D), possibly a memory-mapped file
 Progress = Callable[[int, int], None]
 
-CELLS = 1 << 26  # distances, or numbers of points, that are in memory at once
-KEPT = 1 << 27  # numbers of points that are read once and for all; more on a GPU
-SWEEPS = 1024  # over the sample, about, to draw the first centres
-SPARES = 1024  # points far from their centres that are remembered for empty clusters
-SAME = 1e-6  # squared distance, relative to the squared norms, that float32 cannot tell from 0
+CELLS = 1 << 26  # the most distances, or coordinates of points, of one chunk
+IN_MEMORY = 1 << 27  # the most coordinates of all points that are read only once; more on a GPU
+SWEEPS = 1024  # the approximate number of sweeps that draw the initial centroids
+SPARES = 1024  # the most points far from their centroids that are stored for empty clusters
+ZERO_DISTANCE = 1e-6  # squared distance, relative to the squared norms, that counts as 0 in float32
 
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """Centres, and what the last pass found with them."""
+    """Centroids, and the figures of the last pass."""
 
-    centres: Tensor  # (k, D) float32
-    counts: Tensor  # (k,) points nearest to each
-    inertia: float  # Σ of squared distances to the nearest centre
+    centroids: Tensor  # (k, D) float32
+    counts: Tensor  # (k,) number of points of each cluster
+    inertia: float  # sum of squared distances to the nearest centroid
     history: tuple[float, ...]  # the inertia of every pass
 
 
@@ -53,15 +54,20 @@ def kmeans(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Clustering:
-    """`clusters` centres for `points`, or for those of them that `rows` names.
+    """The clusters of `points` (N, D).
 
-    It ends when a pass changes the cluster of no more than a share `tolerance` of the points, or
-    after `iterations` passes. A cluster without points moves to the point that is farthest from
-    its own centre; only where there are fewer different points than clusters some stay empty. On a
-    CPU the result is a function of the points and the seed. `progress(done, total)` counts passes.
+    clusters: their number k.
+    rows: the points to cluster; by default all.
+    iterations: the largest number of passes. They end early when at most a share `tolerance` of the
+        points changed its cluster.
+    progress: called with the number of passes done, and of how many.
 
-    Raises ValueError for fewer points than clusters, for numbers that are not finite, and for
-    fewer than one cluster or pass.
+    A cluster without points moves to the point that is farthest from its centroid. So clusters stay
+    empty only if there are fewer different points than clusters. On a CPU the result depends only
+    on the points and the seed.
+
+    Raises ValueError for fewer points than clusters, coordinates that are not finite, and fewer
+    than one cluster or pass.
     """
     count = len(points) if rows is None else len(rows)
     if clusters < 1 or iterations < 1:
@@ -69,54 +75,54 @@ def kmeans(
     if count < clusters:
         raise ValueError(f"{count} points cannot make {clusters} clusters; more points are needed")
     read = _Reader(points, np.arange(count) if rows is None else rows, torch.device(device))
-    if count * points.shape[1] <= memory.limit(KEPT, read.device):
+    if count * points.shape[1] <= memory.limit(IN_MEMORY, read.device):
         every = np.arange(count)
         read = _Reader(read(every), every, read.device)
-    centres = _first_centres(read, clusters, torch.Generator().manual_seed(seed))
+    centroids = _first_centroids(read, clusters, torch.Generator().manual_seed(seed))
     labels = np.full(count, -1, np.int32)
     history = []
     for done in range(1, iterations + 1):
-        found = _pass(read, centres, labels)
-        history.append(found.inertia)
-        empty = torch.nonzero(found.counts == 0).squeeze(1)
-        spares = found.spares[: len(empty)]
-        settled = found.changed <= tolerance * count and len(spares) == 0
+        result = _pass(read, centroids, labels)
+        history.append(result.inertia)
+        empty = torch.nonzero(result.counts == 0).squeeze(1)
+        spares = result.spares[: len(empty)]
+        settled = result.changed <= tolerance * count and len(spares) == 0
         if settled or done == iterations:
             break
         if progress is not None:
             progress(done, iterations)
-        some = found.counts > 0
-        means = found.sums[some] / found.counts[some].unsqueeze(1)
-        centres[some] = means.float()
-        centres[empty[: len(spares)]] = read(spares)
+        used = result.counts > 0
+        means = result.sums[used] / result.counts[used].unsqueeze(1)
+        centroids[used] = means.float()
+        centroids[empty[: len(spares)]] = read(spares)
     if progress is not None:
         progress(iterations, iterations)
-    return Clustering(centres, found.counts, found.inertia, tuple(history))
+    return Clustering(centroids, result.counts, result.inertia, tuple(history))
 
 
-def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest of `centres` (k, D) to each of x (N, D): its number and its squared distance."""
-    shift = centres.mean(0)  # numbers far from zero would cost the products their digits
-    moved = centres - shift
-    norms = moved.square().sum(1)
+def nearest(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest of `centroids` (k, D) to each point x (N, D), and its squared distance: (N,)."""
+    shift = centroids.mean(0)  # products of numbers far from zero would lose digits
+    shifted = centroids - shift
+    norms = shifted.square().sum(1)
     labels, distances = [], []
-    for part in x.split(rows_at_once(*centres.shape)):
-        found = torch.addmm(norms, part - shift, moved.T, alpha=-2).argmin(1)
-        labels.append(found)
-        distances.append((part - centres.index_select(0, found)).square().sum(1))
+    for part in x.split(rows_at_once(*centroids.shape)):
+        label = torch.addmm(norms, part - shift, shifted.T, alpha=-2).argmin(1)
+        labels.append(label)
+        distances.append((part - centroids.index_select(0, label)).square().sum(1))
     if not labels:
         return x.new_zeros(0, dtype=torch.long), x.new_zeros(0)
     return torch.cat(labels), torch.cat(distances)
 
 
 def rows_at_once(clusters: int, width: int) -> int:
-    """How many points are worked on together."""
+    """The number of points of one chunk."""
     return max(1, min(1 << 16, CELLS // max(clusters, width)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    """The points that are clustered, numbered 0 … N-1, as float32 on a device."""
+    """Reads the points that are clustered, numbered 0 … N-1, as float32 on a device."""
 
     points: Points
     rows: np.ndarray
@@ -132,8 +138,8 @@ class _Reader:
         return torch.from_numpy(np.asarray(self.points[rows])).to(self.device).float()
 
 
-def _first_centres(read: _Reader, clusters: int, generator: torch.Generator) -> Tensor:
-    """(k, D): points of a sample, drawn by their squared distance from those drawn before."""
+def _first_centroids(read: _Reader, clusters: int, generator: torch.Generator) -> Tensor:
+    """Initial centroids (k, D), drawn from a sample of the points as in k-means++."""
     size = min(len(read), max(8 * clusters, 50_000))
     sample = read(torch.randperm(len(read), generator=generator)[:size].sort().values.numpy())
     if not bool(torch.isfinite(sample).all()):
@@ -145,51 +151,51 @@ def _first_centres(read: _Reader, clusters: int, generator: torch.Generator) -> 
     distances = torch.full_like(norms, torch.inf)
     new = chosen
     while True:
-        apart = norms.unsqueeze(1) + norms[new]
-        squared = torch.addmm(apart, x, x[new].T, alpha=-2)
-        squared = torch.where(squared > SAME * apart, squared, 0).amin(1)
+        norm_sums = norms.unsqueeze(1) + norms[new]
+        squared = torch.addmm(norm_sums, x, x[new].T, alpha=-2)
+        squared = torch.where(squared > ZERO_DISTANCE * norm_sums, squared, 0).amin(1)
         distances = torch.minimum(distances, squared).index_fill(0, new, 0)
         if len(chosen) == clusters:
             return sample[chosen]
-        upto = distances.double().cumsum(0)
-        if float(upto[-1]) == 0:  # every point of the sample is a centre already
+        cumulative = distances.double().cumsum(0)
+        if float(cumulative[-1]) == 0:  # every point of the sample is a centroid already
             others = torch.randint(size, (clusters - len(chosen),), generator=generator)
             return sample[torch.cat([chosen, others.to(x.device)])]
-        wanted = min(max(1, clusters // SWEEPS), clusters - len(chosen))
-        places = torch.rand(wanted, generator=generator, dtype=torch.float64).to(x.device)
-        drawn = torch.searchsorted(upto, places * upto[-1], right=True).clamp(max=size - 1)
-        new = drawn.unique()
+        number = min(max(1, clusters // SWEEPS), clusters - len(chosen))
+        places = torch.rand(number, generator=generator, dtype=torch.float64).to(x.device)
+        drawn = torch.searchsorted(cumulative, places * cumulative[-1], right=True)
+        new = drawn.clamp(max=size - 1).unique()
         chosen = torch.cat([chosen, new])
 
 
 @dataclass(frozen=True, eq=False)
-class _Pass:
-    sums: Tensor  # (k, D) float64, of the points of each cluster
+class _PassResult:
+    sums: Tensor  # (k, D) float64, sums of the points of each cluster
     counts: Tensor  # (k,)
     inertia: float
-    changed: int  # points that were in another cluster before
-    spares: np.ndarray  # numbers of points, the farthest from their centres first
+    changed: int  # number of points that were in another cluster before
+    spares: np.ndarray  # numbers of the points farthest from their centroids, farthest first
 
 
-def _pass(read: _Reader, centres: Tensor, labels: np.ndarray) -> _Pass:
-    """Find the nearest centre of every point and write its number into `labels`."""
-    sums = torch.zeros(centres.shape, dtype=torch.float64, device=centres.device)
-    counts = torch.zeros(len(centres), dtype=torch.long, device=centres.device)
+def _pass(read: _Reader, centroids: Tensor, labels: np.ndarray) -> _PassResult:
+    """Assign every point to its nearest centroid; writes the cluster of each point to `labels`."""
+    sums = torch.zeros(centroids.shape, dtype=torch.float64, device=centroids.device)
+    counts = torch.zeros(len(centroids), dtype=torch.long, device=centroids.device)
     inertia, changed = 0.0, 0
-    far, farthest = centres.new_zeros(0), np.zeros(0, np.int64)
-    step = rows_at_once(*centres.shape)
+    far, farthest = centroids.new_zeros(0), np.zeros(0, np.int64)
+    step = rows_at_once(*centroids.shape)
     for first in range(0, len(read), step):
         numbers = np.arange(first, min(first + step, len(read)))
         x = read(numbers)
-        found, distances = nearest(x, centres)
-        sums.index_add_(0, found, x.double())
-        counts += torch.bincount(found, minlength=len(centres))
+        label, distances = nearest(x, centroids)
+        sums.index_add_(0, label, x.double())
+        counts += torch.bincount(label, minlength=len(centroids))
         inertia += float(distances.double().sum())
-        now = found.to("cpu", torch.int32).numpy()
-        changed += int(np.count_nonzero(labels[numbers] != now))
-        labels[numbers] = now
+        new_labels = label.to("cpu", torch.int32).numpy()
+        changed += int(np.count_nonzero(labels[numbers] != new_labels))
+        labels[numbers] = new_labels
         far = torch.cat([far, distances])
         farthest = np.concatenate([farthest, numbers])
-        kept = far.topk(min(len(far), len(centres), SPARES))
-        far, farthest = kept.values, farthest[kept.indices.cpu().numpy()]
-    return _Pass(sums, counts, inertia, changed, farthest[far.cpu().numpy() > 0])
+        top = far.topk(min(len(far), len(centroids), SPARES))
+        far, farthest = top.values, farthest[top.indices.cpu().numpy()]
+    return _PassResult(sums, counts, inertia, changed, farthest[far.cpu().numpy() > 0])

@@ -1,4 +1,4 @@
-"""Principal components of points that need not fit in memory."""
+"""Principal component analysis of points that need not fit in memory."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class PCA:
-    """The directions in which points differ most, as orthonormal rows; and their mean."""
+    """The first D principal components of points of width H."""
 
     mean: Tensor  # (H,)
-    components: Tensor  # (D, H)
-    share: float  # of the points' variance that lies in these directions
+    components: Tensor  # (D, H), orthonormal rows
+    share: float  # the share of the variance that the components explain
 
     def project(self, x: Tensor) -> Tensor:
-        """(N, D) from (N, H)."""
+        """The coordinates (N, D) of points x (N, H)."""
         return (x - self.mean) @ self.components.T
 
     def restore(self, y: Tensor) -> Tensor:
-        """(N, H) from (N, D): the point with these coordinates in the plane of the components."""
+        """The points (N, H) with coordinates y (N, D)."""
         return y @ self.components + self.mean
 
 
 def fit_pca(chunks: Iterable[Tensor], width: int) -> PCA:
-    """The first `width` principal components of points that come in chunks (n, H).
+    """The first `width` principal components of points that are given in chunks (n, H).
 
-    Means and products are summed in float64, of differences from the first chunk's mean, and kept
-    on the chunks' device. Each component's largest entry is positive, so that there is one answer.
+    The mean and the covariance are computed in float64 on the chunks' device, after subtracting the
+    mean of the first chunk. The entry of each component with the largest absolute value is
+    positive, so that the result is unique.
 
-    Raises ValueError for a width outside 1 … H, and where there are no points.
+    Raises ValueError for a width outside 1 … H, and if there are no points.
     """
     count, shift = 0, None
     for chunk in chunks:

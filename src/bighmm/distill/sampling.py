@@ -1,12 +1,12 @@
-"""Texts sampled from a language model, in shards on the disk.
+"""Texts sampled from a language model, stored in shards.
 
-    request.json       what the texts depend on; `length` there counts the end mark
-    00000.safetensors  tokens (N,), where its texts begin and end (rows + 1,), log_probs (N,)
+    request.json       the settings that determine the texts; `length` there counts the end mark
+    00000.safetensors  tokens (N,), bounds (texts + 1,) of the texts, log_probs (N,)
     00001.safetensors  …
 
-A shard is one batch and has a seed of its own, so an interrupted request resumes with the missing
-shards and gives the same texts. log_probs are those of the distribution that was sampled from,
-given the prompt: no model of the texts can be better on average.
+A shard is one batch with a seed of its own. So an interrupted request continues with the missing
+shards and gives the same texts. `log_probs` are those of the distribution that was sampled from,
+given the prompt. No model can have a higher expected log-probability of the texts.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from bighmm.base import randomness
-from bighmm.base.files import read_json, write_json, write_whole
+from bighmm.base.files import read_json, write_atomically, write_json
 from bighmm.data.corpus import Corpus, write_corpus
 from bighmm.distill.settings import SampleSettings
 from bighmm.interop.language_model import LanguageModel, left_padded, prompts_of
 
 REQUEST = "request.json"
-HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # share of the texts for each of valid and test, and at most
-WORTH_REMOVING = 0.25  # finished rows leave a batch once they are this share of it
+HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # valid and test: share and largest number of the texts
+WORTH_REMOVING = 0.25  # finished rows are removed from a batch once they are this share of it
 
-Progress = Callable[[int, int], None]  # tokens done, of how many
+Progress = Callable[[int, int], None]  # number of tokens sampled, and of how many
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Sampled texts, one after the other."""
+    """Sampled texts; text i is tokens[bounds[i] : bounds[i + 1]]."""
 
-    tokens: np.ndarray  # (N,) int32; a text that ended has its end mark
+    tokens: np.ndarray  # (N,) int32, with end marks; a text that was cut off has none
     bounds: np.ndarray  # (texts + 1,) int64
     log_probs: np.ndarray  # (N,) float32
 
@@ -50,15 +50,19 @@ class Samples:
         return len(self.bounds) - 1
 
     def texts(self, first: int, last: int) -> list[np.ndarray]:
+        """The tokens of texts first … last-1."""
         return [self.tokens[a:b] for a, b in itertools.pairwise(self.bounds[first : last + 1])]
 
     def perplexity(self, first: int, last: int) -> float:
-        """Of texts first … last-1, by the distribution that they were sampled from."""
+        """The perplexity of texts first … last-1 under the distribution they were sampled from."""
         found = self.log_probs[self.bounds[first] : self.bounds[last]]
         return math.exp(-float(found.astype(np.float64).mean()))
 
     def splits(self) -> dict[str, tuple[int, int]]:
-        """The first and the last text but one of train, valid and test."""
+        """(first, last) of train, valid and test, which have the texts first … last-1.
+
+        Raises ValueError for fewer than three texts.
+        """
         held = min(max(1, round(HELD_OUT * len(self))), MOST_HELD_OUT)
         if len(self) < 3:
             raise ValueError(
@@ -76,9 +80,10 @@ class Samples:
 def sample_texts(
     lm: LanguageModel, settings: SampleSettings, folder: Path, progress: Progress | None = None
 ) -> Samples:
-    """Texts of a language model, written to a folder shard by shard; shards there are reused.
+    """Texts of a language model, written to a folder shard by shard; existing shards are reused.
 
-    Raises ValueError if the folder has texts of another request, or this one cannot be met.
+    Raises ValueError if the folder has texts of another request, or the texts would be longer than
+    the model can read.
     """
     prompts = prompts_of(lm, settings.prompts, settings.chat)
     lm.check_room(prompts, settings.window)
@@ -95,7 +100,7 @@ def sample_texts(
             seed = int(randomness.key(settings.seed, number)) % 2**63
             report = None if progress is None else _later(progress, done, settings.tokens)
             shard = sample_batch(lm, chosen, settings, seed, report)
-            write_whole(path, to_safetensors(shard))
+            write_atomically(path, to_safetensors(shard))
         done += len(_read(path)["tokens"])
         number += 1
         if progress is not None:
@@ -104,7 +109,7 @@ def sample_texts(
 
 
 def read_samples(folder: Path, tokens: int | None = None) -> Samples:
-    """All texts of a folder, or those of its first shards that have so many tokens together."""
+    """The texts of all shards in a folder, or of the first shards that have `tokens` tokens."""
     shards: list[dict[str, Tensor]] = []
     for path in sorted(folder.glob("*.safetensors")):
         if tokens is not None and sum(len(shard["tokens"]) for shard in shards) >= tokens:
@@ -119,7 +124,10 @@ def read_samples(folder: Path, tokens: int | None = None) -> Samples:
 
 
 def corpus_of(samples: Samples, lm: LanguageModel, folder: Path, described: dict) -> Corpus:
-    """Sampled texts as a corpus, each a document."""
+    """A corpus of sampled texts, written to a folder; each text is a document.
+
+    described: what the manifest says about the source.
+    """
     splits = {name: samples.texts(*texts) for name, texts in samples.splits().items()}
     described = {"kind": "samples", "name": lm.place.name, **described}
     return write_corpus(folder, lm.tokenizer, splits, described)
@@ -133,11 +141,15 @@ def sample_batch(
     seed: int,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Tensor]:
-    """One text after each prompt, as a shard: "tokens", "bounds" and "log_probs"."""
+    """A shard with one text for each prompt: "tokens", "bounds" and "log_probs".
+
+    prompts: token ids; the texts do not include them.
+    progress: called with the number of tokens sampled.
+    """
     generator = torch.Generator(lm.device).manual_seed(seed)
     ids, mask = left_padded(prompts, lm.device)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    rows = torch.arange(len(prompts), device=lm.device)  # that are still in the batch
+    rows = torch.arange(len(prompts), device=lm.device)  # the texts that are still in the batch
     ended = torch.zeros(len(prompts), dtype=torch.bool, device=lm.device)
     texts = torch.full((len(prompts), settings.window), -1, device=lm.device)
     log_probs = torch.zeros(texts.shape, device=lm.device)
@@ -150,7 +162,7 @@ def sample_batch(
         log_probs[rows, step] = each.gather(1, drawn).squeeze(1)
         written += len(ended) - gone
         ended |= drawn.squeeze(1) == lm.tokenizer.end
-        gone = int(ended.sum())  # the host waits here, once
+        gone = int(ended.sum())  # the only host synchronisation of a step
         if progress is not None:
             progress(written)
         if gone == len(ended):
@@ -174,7 +186,7 @@ def sample_batch(
 
 
 def nucleus(log_probs: Tensor, top_p: float) -> Tensor:
-    """log p (B, V) among the likeliest tokens: the fewest that have the probability `top_p`."""
+    """log p (B, V) restricted to the smallest set of likeliest tokens with probability `top_p`."""
     if top_p == 1:
         return log_probs
     ordered, order = log_probs.sort(dim=1, descending=True)
@@ -184,6 +196,7 @@ def nucleus(log_probs: Tensor, top_p: float) -> Tensor:
 
 
 def _check_request(folder: Path, request: dict[str, Any]) -> None:
+    """Store the request; ValueError if the folder has another one, the number of tokens aside."""
     request["prompts"] = list(request["prompts"])
     if not (folder / REQUEST).is_file():
         write_json(folder / REQUEST, request)
@@ -199,6 +212,7 @@ def _check_request(folder: Path, request: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a shard; ValueError if it is damaged."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
@@ -206,4 +220,5 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _later(progress: Progress, done: int, total: int) -> Callable[[int], None]:
+    """`progress` for tokens that are sampled after `done` others."""
     return lambda more: progress(min(done + more, total), total)

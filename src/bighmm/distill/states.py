@@ -1,7 +1,7 @@
-"""Clusters as states: one clustering for a dense model, one in every block for a blocked one.
+"""Clusters of vectors as states of a model.
 
-The tokens of block m are emitted by the states m·K … (m+1)·K-1, so their vectors are clustered on
-their own, into K clusters. A dense model is one block with all states.
+In a blocked model the states m·K … (m+1)·K-1 emit the tokens of block m, so the vectors of these
+tokens are clustered separately, into K clusters. A dense model is one block with all states.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Blocks:
 
 
 def blocks_of(support: Support) -> Blocks:
-    """ValueError for a support whose tokens share no blocks."""
-    support.label_key()
+    """The blocks of a support; ValueError if it is neither dense nor blocked."""
+    support.label_key()  # raises for other supports
     partition = support.partition
     if partition is None:
         return Blocks(None, 1, support.num_states)
@@ -47,19 +47,20 @@ def blocks_of(support: Support) -> Blocks:
 
 @dataclass(frozen=True, eq=False)
 class StateClusters:
-    """The centre of every state; a state without points has none, and labels nothing."""
+    """The centroid of every state. A state without points has no centroid and is never a label."""
 
     blocks: Blocks
-    centres: Tensor  # (Z, D) float32, zeros where there are no points
-    counts: Tensor  # (Z,) points of each
-    inertia: float  # Σ of squared distances to the nearest centre
+    centroids: Tensor  # (Z, D) float32, zeros for states without points
+    counts: Tensor  # (Z,) number of points of each state
+    inertia: float  # sum of squared distances to the nearest centroid
 
     def label(self, x: Tensor, tokens: np.ndarray) -> np.ndarray:
-        """States (N,) of tokens (N,) with vectors x (N, D): in its block, the nearest one.
+        """The states (N,) of tokens (N,) with vectors x (N, D).
 
-        A token of a block that had no points gets the block's first state.
+        It is the state of the token's block with the nearest centroid, or the first state of the
+        block if none of its states has a centroid.
         """
-        found = np.empty(len(tokens), np.int64)
+        states = np.empty(len(tokens), np.int64)
         blocks = self.blocks.of(tokens)
         for m in np.unique(blocks):
             rows = np.flatnonzero(blocks == m)
@@ -67,12 +68,12 @@ class StateClusters:
             counts = self.counts[first : first + self.blocks.states]
             used = first + torch.nonzero(counts > 0).squeeze(1)
             if len(used) == 0:
-                found[rows] = first
+                states[rows] = first
                 continue
             part = x if len(rows) == len(x) else x[torch.from_numpy(rows).to(x.device)]
-            labels, _ = nearest(part, self.centres[used])
-            found[rows] = used[labels].cpu().numpy()
-        return found
+            labels, _ = nearest(part, self.centroids[used])
+            states[rows] = used[labels].cpu().numpy()
+        return states
 
 
 def cluster_states(
@@ -85,13 +86,13 @@ def cluster_states(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> StateClusters:
-    """k-means of the vectors `points` (N, D) of `tokens` (N,), in each block on its own.
+    """The clusters of the vectors `points` (N, D) of `tokens` (N,), found in each block separately.
 
-    A block with fewer points than states has as many clusters as points. `progress(done, total)`
-    counts passes of a dense model, blocks of a blocked one.
+    A block with fewer points than states has as many clusters as points.
+    progress: called with the number of passes (dense) or blocks (blocked) done, and of how many.
     """
     shape = (blocks.num_states, points.shape[1])
-    centres = torch.zeros(shape, device=device)
+    centroids = torch.zeros(shape, device=device)
     counts = torch.zeros(blocks.num_states, dtype=torch.long, device=device)
     inertia = 0.0
     block = blocks.of(tokens)
@@ -100,7 +101,7 @@ def cluster_states(
     for m in range(blocks.count):
         rows = order[bounds[m] : bounds[m + 1]]
         if len(rows):
-            found = kmeans(
+            clustering = kmeans(
                 points,
                 min(blocks.states, len(rows)),
                 rows=rows,
@@ -109,10 +110,11 @@ def cluster_states(
                 device=device,
                 progress=progress if blocks.count == 1 else None,
             )
-            here = slice(m * blocks.states, m * blocks.states + len(found.centres))
-            centres[here], counts[here] = found.centres, found.counts
-            inertia += found.inertia
+            first = m * blocks.states
+            states = slice(first, first + len(clustering.centroids))
+            centroids[states], counts[states] = clustering.centroids, clustering.counts
+            inertia += clustering.inertia
         if progress is not None and blocks.count > 1:
             progress(m + 1, blocks.count)
-    centres[counts == 0] = 0
-    return StateClusters(blocks, centres, counts, inertia)
+    centroids[counts == 0] = 0
+    return StateClusters(blocks, centroids, counts, inertia)

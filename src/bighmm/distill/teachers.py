@@ -1,16 +1,16 @@
-"""Teachers: whatever gives every token of a text a vector that knows of its context.
+"""Teachers: models that give every token of a text a vector that depends on its context.
 
-- "random": random vectors of the tokens, mixed with those before; it needs no model.
-- a saved network of this library (families transformer, lstm, feed-forward), or its run; its
-  vocabulary must be the corpus'.
-- a Hugging Face model, causal or bidirectional (`hugging_face`).
+- "random": random vectors of the tokens, mixed with those of the tokens before; needs no model.
+- a saved network of this library (families transformer, lstm, feed-forward), or its run; it must
+  have the vocabulary of the corpus.
+- a Hugging Face model, causal or bidirectional (`distill.hugging_face`).
 
-A teacher reads ids in windows that overlap, so that a token has a context wherever a window ends;
-`read` cuts them.
+`teacher_vectors` lets a teacher read a long text in windows. They overlap, so that tokens near the
+border of a window have a context too.
 
-Vectors are those after one of a transformer's layers. The last ones of a causal model are about the
-next token and have half forgotten their own, which a state is to emit; `usual_layer` says which is
-taken where nobody asks for another, and docs/log.md what that makes of a difference.
+The vectors of a transformer are those after one of its layers. In a causal model, the last layers
+describe the next token more than the token itself, which the state has to emit. `default_layer` is
+the layer that is taken by default; docs/log.md has the effect of the layer.
 """
 
 from __future__ import annotations
@@ -32,41 +32,43 @@ from bighmm.lm.baselines.transformer import Transformer
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """A text as a teacher cuts it: ids, and the characters start … end-1 that each stands for."""
+    """A text in the tokens of a teacher; piece i has the characters starts[i] … ends[i]-1."""
 
     ids: np.ndarray  # (N,) int64
-    starts: np.ndarray  # (N,) int64, never falling
+    starts: np.ndarray  # (N,) int64, not decreasing
     ends: np.ndarray  # (N,) int64
 
 
 class Teacher(Protocol):
+    """A model that gives tokens vectors."""
+
     width: int  # H
-    causal: bool  # whether a vector knows nothing of later tokens
+    causal: bool  # whether a vector does not depend on later tokens
     device: torch.device
 
     def description(self) -> dict[str, Any]:
-        """What decides its vectors; JSON-serialisable."""
+        """Everything that determines the vectors, JSON-serialisable."""
         ...
 
-    def shares(self, tokenizer: Tokenizer) -> bool:
-        """Whether ids of this vocabulary mean the same to it."""
+    def shares_vocabulary(self, tokenizer: Tokenizer) -> bool:
+        """Whether the ids of this tokenizer are also ids of the teacher, with the same meaning."""
         ...
 
-    def cut(self, text: str) -> Pieces:
-        """A text in its own ids; ValueError if it only reads those of a shared vocabulary."""
+    def tokenize(self, text: str) -> Pieces:
+        """A text in the teacher's own tokens; ValueError if it has no tokenizer of its own."""
         ...
 
     def hidden(self, ids: Tensor) -> Tensor:
-        """Vectors (B, T, H) of windows of ids (B, T), both on its device."""
+        """Vectors (B, T, H) of windows of ids (B, T), both on the teacher's device."""
         ...
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a teacher reads: windows of tokens, of which so many are context and read twice."""
+    """The windows in which a teacher reads a text."""
 
-    window: int = 256
-    context: int = 64
+    window: int = 256  # tokens of a window
+    context: int = 64  # tokens that are also in the window before, as context
 
     def __post_init__(self) -> None:
         if not 0 <= self.context < self.window:
@@ -76,11 +78,13 @@ class Reading:
             )
 
 
-def read(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
+def teacher_vectors(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
     """Vectors (N, H) float32 of ids (N,), read window by window; on the teacher's device.
 
-    A causal teacher knows at least `context` tokens before each, a bidirectional one half as many
-    on either side, except near the ends of the text.
+    Except near the ends of the text, a vector of a causal teacher depends on at least `context`
+    tokens before the token, that of a bidirectional one on half as many on either side.
+
+    Raises ValueError if a vector is not finite.
     """
     count, window, context = len(ids), min(reading.window, len(ids)), reading.context
     step = reading.window - context
@@ -90,7 +94,7 @@ def read(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
         return vectors
     number = max(1, -(-(count - context) // step))
     begins = np.minimum(np.arange(number) * step, count - window)
-    firsts = np.arange(number) * step + before  # what each window is kept for
+    firsts = np.arange(number) * step + before  # the first token whose vector a window gives
     firsts[0] = 0
     lasts = np.append(firsts[1:], count)
     tokens = torch.from_numpy(ids.astype(np.int64)).unfold(0, window, 1)
@@ -98,20 +102,23 @@ def read(teacher: Teacher, ids: np.ndarray, reading: Reading) -> Tensor:
     for group in np.split(np.arange(number), range(at_once, number, at_once)):
         windows = tokens[torch.from_numpy(begins[group])].to(teacher.device)
         hidden = teacher.hidden(windows).float()
-        for i, found in zip(group, hidden, strict=True):
-            vectors[firsts[i] : lasts[i]] = found[firsts[i] - begins[i] : lasts[i] - begins[i]]
+        for i, rows in zip(group, hidden, strict=True):
+            vectors[firsts[i] : lasts[i]] = rows[firsts[i] - begins[i] : lasts[i] - begins[i]]
     if not bool(torch.isfinite(vectors).all()):
         raise ValueError("the teacher gives vectors that are not finite; try another layer")
     return vectors
 
 
-def usual_layer(layers: int, causal: bool) -> int:
-    """After which of its layers a transformer's vectors know most of a token and its context."""
+def default_layer(layers: int, causal: bool) -> int:
+    """The layer whose vectors are taken by default, of a transformer with so many layers."""
     return round(2 * layers / 3) if causal else layers
 
 
-def find_layer(name: str, layer: int, layers: int) -> int:
-    """Its number, 0 for the embeddings; `layer` may be counted from the end. Else ValueError."""
+def checked_layer(name: str, layer: int, layers: int) -> int:
+    """The number of a layer, 0 for the embeddings; negative numbers count from the end.
+
+    Raises ValueError if the teacher `name` with so many `layers` does not have it.
+    """
     if not -layers - 1 <= layer <= layers:
         raise ValueError(
             f"the teacher {name} has no layer {layer}; it has 0 (the embeddings) to {layers}, or "
@@ -129,13 +136,13 @@ def open_teacher(
     seed: int = 1,
     device: torch.device | str = "cpu",
 ) -> Teacher:
-    """The teacher of that name, for a corpus with this tokenizer.
+    """The teacher `name` (see above), for a corpus with this tokenizer.
 
-    layer: whose vectors are taken, of a transformer; -1 is the last, 0 the embeddings. Without it
-        the usual one.
-    fresh: the same network with new random weights, which `seed` decides.
+    layer: the layer of a transformer whose vectors are taken; -1 is the last one, 0 the embeddings.
+        By default `default_layer`.
+    fresh: whether the network gets new random weights, drawn with `seed`.
 
-    Raises ValueError with one sentence where there is none, or it cannot be used so.
+    Raises ValueError with one sentence if there is no such teacher, or it has no such layer.
     """
     device = torch.device(device)
     if name == "random":
@@ -148,13 +155,14 @@ def open_teacher(
         config = read_json(folder / "config.json")
         if isinstance(config, dict) and "format" in config and "model_type" not in config:
             return NetworkTeacher(folder, layer=layer, fresh=fresh, seed=seed, device=device)
-    from bighmm.interop.hugging_face import HuggingFaceTeacher, find_model
+    from bighmm.distill.hugging_face import HuggingFaceTeacher
+    from bighmm.interop.hugging_face import find_model
 
     return HuggingFaceTeacher(find_model(name), layer=layer, fresh=fresh, seed=seed, device=device)
 
 
 class RandomTeacher:
-    """h_t = Σ_i decay^i · e_{t-i}, with a fixed random vector e for every token."""
+    """h_t = Σ_{i < reach} decay^i e_{t-i}, with a fixed random vector e for every token."""
 
     causal = True
     DECAY, REACH = 0.5, 16
@@ -169,10 +177,10 @@ class RandomTeacher:
     def description(self) -> dict[str, Any]:
         return {"kind": "random", "width": self.width, "seed": self.seed}
 
-    def shares(self, tokenizer: Tokenizer) -> bool:
+    def shares_vocabulary(self, tokenizer: Tokenizer) -> bool:
         return len(self.words) == tokenizer.size
 
-    def cut(self, text: str) -> Pieces:
+    def tokenize(self, text: str) -> Pieces:
         raise ValueError(f"this random teacher was made for a vocabulary of {len(self.words)}")
 
     def hidden(self, ids: Tensor) -> Tensor:
@@ -184,7 +192,7 @@ class RandomTeacher:
 
 
 class NetworkTeacher:
-    """A saved network of this library: what it makes of the words up to each one."""
+    """A saved network of this library; the vector of a word depends on it and the words before."""
 
     causal = True
 
@@ -206,26 +214,27 @@ class NetworkTeacher:
         self.folder, self.device = folder, device
         self.layer = self._find_layer(layer)
         self.width: int = self._hidden(torch.zeros(1, 1, dtype=torch.long, device=device)).shape[2]
-        self._described = {
+        self._description = {
             "kind": family,
             "name": str(folder),
-            "sha256": hashes(folder)["config.json"],  # it names the hash of the weights
+            "sha256": hashes(folder)["config.json"],  # the file has the hash of the weights
             "fresh": seed if fresh else None,
             **({} if self.layer is None else {"layer": self.layer}),
         }
 
     def description(self) -> dict[str, Any]:
-        return self._described
+        return self._description
 
-    def shares(self, tokenizer: Tokenizer) -> bool:
+    def shares_vocabulary(self, tokenizer: Tokenizer) -> bool:
         return self.tokenizer.fingerprint() == tokenizer.fingerprint()
 
     def _find_layer(self, layer: int | None) -> int | None:
+        """The number of the layer; None for networks that are not transformers."""
         if isinstance(self.network, Transformer):
             layers = self.network.backbone.config.layers
             if layer is None:
-                return usual_layer(layers, self.causal)
-            return find_layer(str(self.folder), layer, layers)
+                return default_layer(layers, self.causal)
+            return checked_layer(str(self.folder), layer, layers)
         if layer not in (None, -1):
             raise ValueError(
                 f"the teacher {self.folder} is no transformer and has no --layer {layer}; leave it "
@@ -233,7 +242,7 @@ class NetworkTeacher:
             )
         return None
 
-    def cut(self, text: str) -> Pieces:
+    def tokenize(self, text: str) -> Pieces:
         raise ValueError(
             f"the teacher {self.folder} has another vocabulary than the corpus; a network of this "
             "library can only teach on the vocabulary that it was trained on"

@@ -13,7 +13,7 @@ import torch
 from bighmm.guide.settings import GuideSettings
 from bighmm.interop.language_model import LanguageModel, prompts_of
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.lm.rules import Rule, excludes, length, seams, starts_with
+from bighmm.lm.rules import Rule, boundaries, excludes, length, starts_with
 from bighmm.lm.rules.words import spellings
 
 
@@ -114,15 +114,15 @@ def write(
 
 def _between(rules: Sequence[Rule], prefix: str, suffix: str, lm: HMMLM) -> list[Rule]:
     """Each rule about whole words after the prefix, followed by the suffix in any spelling."""
-    tokenizer, after_word = lm.tokenizer, seams.touches(prefix)
-    apart = seams.keeps_apart(tokenizer) if after_word else None
+    tokenizer, after_word = lm.tokenizer, boundaries.ends_in_word(prefix)
+    apart = boundaries.begins_outside_word(tokenizer) if after_word else None
     found = [rule if apart is None else (rule & apart).called(f"{rule}") for rule in rules]
     if not suffix:
         return found
-    closed = seams.ends_apart(tokenizer, after_word)
+    closed = boundaries.ends_outside_word(tokenizer, after_word)
     ways = []  # to write the suffix, and what has to hold right before
     for ids in spellings(tokenizer, suffix):
-        before = closed if seams.opens_with_word(tokenizer, ids) else None
+        before = closed if boundaries.begins_with_word(tokenizer, ids) else None
         ways.append((before, starts_with(ids) & length(len(ids), len(ids))))
     return [
         reduce(

@@ -24,7 +24,7 @@ from torch import Tensor
 from bighmm.infer.acceptance import AcceptanceTable
 from bighmm.infer.constrained import impossible, to_satisfy
 from bighmm.infer.predict import predict_states
-from bighmm.infer.rules.automaton import side_by_side
+from bighmm.infer.rules.automaton import disjoint_union
 from bighmm.infer.sequences import Carry, Sequences, padded
 from bighmm.lm.rules import Rule
 
@@ -67,7 +67,7 @@ class Guide:
             raise ValueError(f"{len(prefixes)} prefixes were given for {len(rules)} rules")
         self.hmm, self.end, self.length, self.items = hmm, hmm.end, length, len(rules)
         different = list({id(rule): rule for rule in rules}.values())  # rules have no hash
-        joint, starts = side_by_side([to_satisfy(hmm, rule, None, length) for rule in different])
+        joint, starts = disjoint_union([to_satisfy(hmm, rule, None, length) for rule in different])
         begins = dict(zip(map(id, different), starts.tolist(), strict=True))
         device = hmm.start.device
         self._begin = torch.tensor([begins[id(rule)] for rule in rules], device=device)

@@ -16,7 +16,7 @@ from bighmm.infer.acceptance import AcceptanceTable, live_states
 from bighmm.infer.filter import advance
 from bighmm.infer.predict import predict_states
 from bighmm.infer.rules import Rule, until
-from bighmm.infer.rules.automaton import Automaton, side_by_side
+from bighmm.infer.rules.automaton import Automaton, disjoint_union
 from bighmm.infer.rules.rules import why_impossible
 from bighmm.infer.sample import collect, draw, draw_token, log_moves
 from bighmm.infer.sequences import Carry, Sequences, ends_text
@@ -77,7 +77,7 @@ def sample(
     stop = model.end if length is None else None
     result = carry.tokens.new_full((n, steps), 0 if stop is None else stop)
     for group in groups(model, automata, steps):
-        joint, starts = side_by_side([automata[i] for i in group])
+        joint, starts = disjoint_union([automata[i] for i in group])
         table = AcceptanceTable(model, joint, starts, steps)
         first = dict(zip(group, starts.tolist(), strict=True))
         rows = [row for row in range(n) if number[id(given[row])] in first]

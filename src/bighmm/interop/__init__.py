@@ -4,7 +4,7 @@
 - `hmmlearn`: its `CategoricalHMM`.
 - `ctrlg`: the folders that Ctrl-G reads and writes.
 - `harness`: a model for EleutherAI's lm-evaluation-harness.
-- `hugging_face`, `language_model`: Hugging Face models as teachers and as language models.
+- `hugging_face`, `language_model`: loading Hugging Face models, and using them as language models.
 
 The names below are imported when they are first used, because torch takes seconds to load.
 """

@@ -1,4 +1,4 @@
-"""An HMM as three NumPy arrays of probabilities. `HMM.from_probs` is the way back."""
+"""HMMs as NumPy arrays of probabilities; `HMM.from_probs` is the inverse."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import torch
 
 from bighmm.hmm import HMM
 
-LIMIT = 2**28  # numbers in a table: 2 GiB
+LIMIT = 2**28  # the most entries of a table: 2 GiB
 
 
 def to_numpy(hmm: HMM, limit: int = LIMIT) -> dict[str, np.ndarray]:
-    """start (Z,), transition (Z, Z) and emission (Z, V) as float64, zero where it is impossible.
+    """The probabilities "start" (Z,), "transition" (Z, Z) and "emission" (Z, V) as float64.
 
-    What the HMM does after an end mark is not in them; `HMM.from_probs` takes it as `end` and
-    `reset`. Raises ValueError if a table would have more numbers than `limit`.
+    They do not include the end mark and whether the state is reset after it; `HMM.from_probs` has
+    the arguments `end` and `reset` for these. Raises ValueError if a table would have more entries
+    than `limit`.
     """
     check_size(hmm, limit)
     with torch.no_grad():
@@ -24,7 +25,7 @@ def to_numpy(hmm: HMM, limit: int = LIMIT) -> dict[str, np.ndarray]:
 
 
 def check_size(hmm: HMM, limit: int) -> None:
-    """Raises ValueError if the plain tables of an HMM would have more than `limit` numbers."""
+    """Raise ValueError if a dense table of an HMM would have more than `limit` entries."""
     states, vocabulary = hmm.num_states, hmm.vocabulary_size
     if states * max(states, vocabulary) > limit:
         raise ValueError(

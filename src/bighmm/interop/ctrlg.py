@@ -1,21 +1,23 @@
-"""The HMMs of Ctrl-G (Zhang et al. 2024, `ctrlg.HMM`): a folder of the Hugging Face hub mixin.
+"""Reading and writing the HMMs of Ctrl-G (Zhang et al. 2024, `ctrlg.HMM`).
+
+An HMM is a folder of the Hugging Face hub mixin:
 
     config.json         {"hidden_states": Z, "vocab_size": V, "eos_token_id": the end mark}
     model.safetensors   or pytorch_model.bin:
         alpha_exp (Z, Z)    transition probabilities
         beta      (Z, V)    emission log-probabilities
-        gamma     (Z,)      start log-probabilities, as logits: their reader takes a softmax
+        gamma     (Z,)      logits of the start probabilities
 
-Their training subtracts log-probabilities, so that -inf would give NaN there. Impossible is written
-as -1e30, the number that their code has for it, and is -inf again when it is read.
+The training of Ctrl-G subtracts log-probabilities, where -inf would give NaN. So log 0 is written
+as -1e30, as Ctrl-G does, and becomes -inf again when it is read.
 
-**The end mark.** Nothing in the format says what follows it, and nothing in their inference treats
-it apart: after it the states go on as after any token. Their distillation teaches it to be
-absorbing: samples are filled up with end marks to a fixed length, and the last state is set aside
-to emit the end mark and to follow itself, up to smoothing. So an HMM that is read does not start
-anew (`reset=False`). An HMM of this library that does start anew is written with one state more,
-as theirs are: the last state emits the end mark alone and stays, no other state emits it, and each
-text up to its end mark keeps its probability exactly.
+**The end mark.** Inference in Ctrl-G treats the end mark like any token: the state after it follows
+from the transition probabilities. In its distillation the end mark is absorbing: samples are filled
+up with end marks to a fixed length, and one state is reserved that emits the end mark and then
+follows itself, apart from smoothing. So an HMM that is read has `reset=False`. An HMM of this
+library with `reset=True` is written with an additional last state like that: it emits only the end
+mark and is absorbing, and no other state emits the end mark. The probability of a text up to its
+end mark stays exactly the same.
 """
 
 from __future__ import annotations
@@ -46,12 +48,12 @@ from bighmm.model.transitions import Table
 
 CONFIG, WEIGHTS, OLDER_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"
 SETTINGS = ("hidden_states", "vocab_size", "eos_token_id")
-IMPOSSIBLE = -1e30
-TOLERANCE = 1e-3  # how far from one a row's probabilities may sum; it is divided out
+IMPOSSIBLE = -1e30  # stands for log 0
+TOLERANCE = 1e-3  # the largest deviation of the sum of a row from one; rows are normalised
 
 
 def from_ctrlg(folder: str | Path) -> HMM:
-    """The HMM of a local folder, or of the hub by its name there.
+    """The HMM in a local folder, or with this name on the Hugging Face hub.
 
     Raises ValueError with one sentence if a file is missing or damaged, shapes do not fit the
     configuration, or a row does not sum to one.
@@ -73,22 +75,30 @@ def from_ctrlg(folder: str | Path) -> HMM:
                 f"{name} in {folder} has the shape {tuple(tensor.shape)}, but its configuration "
                 f"says {shape}"
             )
-    moves = _log_rows(tensors["alpha_exp"].float().log(), "alpha_exp", folder)
-    words = _log_rows(_with_zeros(tensors["beta"]), "beta", folder)
-    start = _with_zeros(gamma).log_softmax(0)
+    transition = _log_rows(tensors["alpha_exp"].float().log(), "alpha_exp", folder)
+    emission = _log_rows(_with_log_zeros(tensors["beta"]), "beta", folder)
+    start = _with_log_zeros(gamma).log_softmax(0)
     if bool(start.isnan().any()):
         raise ValueError(f"gamma in {folder} is no distribution: it holds NaN, or nothing but zero")
-    support = Dense(states, vocabulary)
-    return HMM(start, Table(moves), EmissionTable(words.T.contiguous()), support, end, reset=False)
+    return HMM(
+        start,
+        Table(transition),
+        EmissionTable(emission.T.contiguous()),
+        Dense(states, vocabulary),
+        end,
+        reset=False,
+    )
 
 
 def to_ctrlg(hmm: HMM, folder: str | Path, *, end: int | None = None, limit: int = LIMIT) -> None:
     """Write `hmm` as a folder that `ctrlg.HMM.from_pretrained` reads, in float32.
 
-    `end` is the end mark of an HMM that has none of its own. An HMM that starts anew after its end
-    mark gets one state more (see above). Raises ValueError without an end mark, and where the
-    tables would be larger than `limit`. What stood in the folder is replaced if it is an HMM that
-    was written so before; ValueError if it holds anything else.
+    An HMM with `reset=True` gets an additional state (see above).
+    end: the end mark, for an HMM that has none.
+    limit: the most entries of a table, as for `to_numpy`.
+
+    Raises ValueError if there is no end mark, a table would have more than `limit` entries, or the
+    folder holds anything but an HMM that was written by this function; that one is replaced.
     """
     mark = hmm.end if hmm.end is not None else end
     if mark is None or not 0 <= mark < hmm.vocabulary_size:
@@ -98,7 +108,7 @@ def to_ctrlg(hmm: HMM, folder: str | Path, *, end: int | None = None, limit: int
     check_size(hmm, limit)
     start, transition, emission = _tables(hmm.to("cpu"))
     if hmm.end is not None and hmm.reset:
-        start, transition, emission = absorbing(start, transition, emission, mark)
+        start, transition, emission = with_absorbing_end(start, transition, emission, mark)
     tensors = {
         "alpha_exp": transition,
         "beta": emission.clamp(min=IMPOSSIBLE),
@@ -110,37 +120,38 @@ def to_ctrlg(hmm: HMM, folder: str | Path, *, end: int | None = None, limit: int
         write_tensors(fresh / WEIGHTS, {name: t.float() for name, t in tensors.items()})
         write_json(fresh / CONFIG, config)
 
-    replace_folder(Path(folder), fill, keep_previous=False, earlier=_is_written)
+    replace_folder(Path(folder), fill, keep_previous=False, may_replace=_is_written)
 
 
-def absorbing(
+def with_absorbing_end(
     start: Tensor, transition: Tensor, emission: Tensor, end: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same texts up to their end mark, with a last state that emits the mark for ever.
+    """An equivalent HMM with an additional last state, which alone emits the end mark, forever.
 
-    start (Z,) and emission (Z, V) are logarithms, transition (Z, Z) are probabilities, and so is
-    what is returned. To go to z and emit the mark there becomes to go to the last state; with
-    e_z = p(end | z),
+    start (Z,) and emission (Z, V) are log-probabilities, transition (Z, Z) are probabilities. The
+    result has the same three tables, with one state more. A transition to z followed by the end
+    mark becomes a transition to the last state. With e_z = p(end | z),
 
         p'(z | i) = p(z | i) (1 − e_z),   p'(last | i) = Σ_z p(z | i) e_z,
         p'(x | z) = p(x | z) / (1 − e_z).
     """
     size, vocabulary = emission.shape
     log_ends = emission[:, end]  # (Z,)
-    words = emission.index_fill(1, torch.tensor([end]), -torch.inf)
-    log_stays = words.logsumexp(1)
-    # A state that emits the mark alone is never entered now: any row will do, and it keeps its own.
-    words = torch.where(
-        log_stays.unsqueeze(1) > -torch.inf, words - log_stays.unsqueeze(1), emission
+    others = emission.index_fill(1, torch.tensor([end]), -torch.inf)
+    log_others = others.logsumexp(1)
+    # A state that emits only the end mark is never entered now, so its row does not matter.
+    new_emission = torch.where(
+        log_others.unsqueeze(1) > -torch.inf, others - log_others.unsqueeze(1), emission
     )
-    last_word = emission.new_full((1, vocabulary), -torch.inf)
-    last_word[0, end] = 0
-    moves = transition.new_zeros(size + 1, size + 1)
-    moves[:size, :size] = transition * log_stays.exp()
-    moves[:size, size] = transition @ log_ends.exp()
-    moves[size, size] = 1
-    first_is_last = (start + log_ends).logsumexp(0).unsqueeze(0)
-    return torch.cat([start + log_stays, first_is_last]), moves, torch.cat([words, last_word])
+    last_row = emission.new_full((1, vocabulary), -torch.inf)
+    last_row[0, end] = 0
+    new_transition = transition.new_zeros(size + 1, size + 1)
+    new_transition[:size, :size] = transition * log_others.exp()
+    new_transition[:size, size] = transition @ log_ends.exp()
+    new_transition[size, size] = 1
+    log_end_first = (start + log_ends).logsumexp(0).unsqueeze(0)
+    new_start = torch.cat([start + log_others, log_end_first])
+    return new_start, new_transition, torch.cat([new_emission, last_row])
 
 
 @torch.no_grad()
@@ -152,11 +163,12 @@ def _tables(hmm: HMM) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _is_written(folder: Path) -> bool:
-    """Whether a folder is one that `to_ctrlg` wrote, and has no other files."""
+    """Whether `to_ctrlg` wrote a folder, and it has no other files."""
     return is_earlier_save(folder, CONFIG, [WEIGHTS], lambda c: set(c) == set(SETTINGS))
 
 
 def _read_config(folder: Path) -> tuple[int, int, int]:
+    """The number of states, the size of the vocabulary, and the end mark."""
     config: Any = read_json(folder / CONFIG)
     numbers = []
     for name in SETTINGS:
@@ -174,6 +186,7 @@ def _read_config(folder: Path) -> tuple[int, int, int]:
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a folder; ValueError if one is missing or a file is damaged."""
     path = folder / WEIGHTS
     if not path.is_file():
         path = folder / OLDER_WEIGHTS
@@ -193,14 +206,15 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _with_zeros(log_probs: Tensor) -> Tensor:
+def _with_log_zeros(log_probs: Tensor) -> Tensor:
+    """Log-probabilities in float32, with -inf for numbers near `IMPOSSIBLE`."""
     return log_probs.float().masked_fill(log_probs.float() <= IMPOSSIBLE / 10, -torch.inf)
 
 
 def _log_rows(rows: Tensor, name: str, folder: Path) -> Tensor:
-    """Log-probabilities (R, C), normalised to the last digit."""
+    """Log-probabilities (R, C), normalised; ValueError if a row does not sum to one."""
     totals = rows.logsumexp(1)
-    wrong = ~((totals.exp() - 1).abs() <= TOLERANCE)  # so that NaN is wrong too
+    wrong = ~((totals.exp() - 1).abs() <= TOLERANCE)  # this form is also true for NaN
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise ValueError(

@@ -1,7 +1,7 @@
-"""hmmlearn's `CategoricalHMM`, both ways; needs the extra `bighmm[hmmlearn]` to make one.
+"""Conversion to and from `CategoricalHMM` of hmmlearn; the former needs `bighmm[hmmlearn]`.
 
-hmmlearn has no end mark: a model of it never starts anew inside a sequence. Texts that follow each
-other are given to it one by one, through `lengths`; then both say the same.
+hmmlearn has no end mark, and never resets the state inside a sequence. Both libraries give the same
+results if hmmlearn gets each text as a sequence of its own, with its argument `lengths`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ PARTS = ("startprob_", "transmat_", "emissionprob_")
 
 
 def to_hmmlearn(hmm: HMM, limit: int = LIMIT, **options: Any) -> Any:
-    """A `CategoricalHMM` with the probabilities of `hmm`; `options` are those of its constructor.
+    """A `CategoricalHMM` with the probabilities of `hmm`.
 
-    Raises ValueError without hmmlearn, and where the tables would be larger than `limit`.
+    limit: the most entries of a table, as for `to_numpy`.
+    options: arguments of the constructor of `CategoricalHMM`.
+
+    Raises ValueError if hmmlearn is not installed, or a table would have more than `limit` entries.
     """
     if importlib.util.find_spec("hmmlearn") is None:
         raise ValueError("hmmlearn is not installed; install bighmm[hmmlearn]")
@@ -35,9 +38,11 @@ def to_hmmlearn(hmm: HMM, limit: int = LIMIT, **options: Any) -> Any:
 
 
 def from_hmmlearn(model: Any, *, end: int | None = None, reset: bool = True) -> HMM:
-    """An `HMM` with the probabilities of a `CategoricalHMM` that was fitted or filled in.
+    """An `HMM` with the probabilities of a `CategoricalHMM`, which must have been fitted or set.
 
-    Raises ValueError for a model without them, such as one with Gaussian emissions.
+    end, reset: as for `HMM.from_probs`.
+
+    Raises ValueError for a model without these probabilities, such as one with Gaussian emissions.
     """
     missing = [name for name in PARTS if not hasattr(model, name)]
     if missing:

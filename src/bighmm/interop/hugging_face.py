@@ -1,6 +1,7 @@
-"""Hugging Face models: a folder, a .gguf file, or a name that was downloaded before; as teachers.
+"""Finding and loading Hugging Face models.
 
-They need the extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU.
+A model is a folder, a .gguf file, or a name on the hub that was downloaded before. This needs the
+extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU.
 """
 
 from __future__ import annotations
@@ -11,34 +12,32 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from torch import Tensor
 
-from bighmm.data.sources import sha256_of
-from bighmm.data.tokenizers import Tokenizer
-from bighmm.distill.teachers import Pieces, find_layer, usual_layer
+from bighmm.base.files import sha256_of
 
-SUFFIXES = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt")  # of what decides vectors
+SUFFIXES = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt")  # files that are hashed
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model is: a folder, and the .gguf file in it if it is one."""
+    """The location of a model's files: a folder, and the name of its .gguf file if it has one."""
 
-    name: str
+    name: str  # as the user gave it
     folder: Path
     gguf: str | None = None
-    role: str = "teacher"  # what it is called in messages
+    role: str = "teacher"  # the word for the model in messages
 
     def arguments(self) -> dict[str, Any]:
-        """What transformers is asked for."""
-        where = {"pretrained_model_name_or_path": str(self.folder), "local_files_only": True}
-        return where if self.gguf is None else {**where, "gguf_file": self.gguf}
+        """The arguments of `from_pretrained` in transformers."""
+        arguments = {"pretrained_model_name_or_path": str(self.folder), "local_files_only": True}
+        return arguments if self.gguf is None else {**arguments, "gguf_file": self.gguf}
 
     def hashes(self) -> dict[str, str]:
+        """The SHA-256 of all files that can change the model's results, by name."""
         return self._hashes
 
     @cached_property
@@ -50,7 +49,12 @@ class Place:
 
 
 def find_model(name: str, role: str = "teacher") -> Place:
-    """Where the model of that name is; ValueError with one sentence where there is none."""
+    """The location of a model, given a folder, a .gguf file or a name on the hub.
+
+    role: the word for the model in messages.
+
+    Raises ValueError with one sentence if there is no such model.
+    """
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
         return Place(name, path.parent, path.name, role)
@@ -74,110 +78,35 @@ def find_model(name: str, role: str = "teacher") -> Place:
         ) from None
 
 
-class HuggingFaceTeacher:
-    """The hidden vectors of a network after `layer`; its marks stand around every window."""
-
-    def __init__(
-        self, place: Place, *, layer: int | None, fresh: bool, seed: int, device: torch.device
-    ) -> None:
-        self.place, self.device = place, device
-        self.fresh = seed if fresh else None
-        self._compared: tuple[Tokenizer, bool] | None = None  # with the last one, and the outcome
-        self._tokenizer, self._model = load(place, device, fresh=self.fresh)
-        config = self._model.config
-        if getattr(config, "is_encoder_decoder", False):
-            raise ValueError(
-                f"the teacher {place.name} is an encoder with a decoder; a causal or a "
-                "bidirectional model is needed"
-            )
-        self.width: int = config.hidden_size
-        layers: int = config.num_hidden_layers
-        self.layer = layers if layer is None else find_layer(place.name, layer, layers)
-        self._before, self._after = marks_around(self._tokenizer)
-        self.causal = is_causal(self.hidden, len(self._tokenizer), device)
-        if layer is None:  # which is the usual one is known only now
-            self.layer = usual_layer(layers, self.causal)
-
-    def description(self) -> dict[str, Any]:
-        return {
-            "kind": "hugging-face",
-            "name": self.place.name,
-            "files": self.place.hashes(),
-            "layer": self.layer,
-            "fresh": self.fresh,
-            "dtype": str(self._model.dtype).removeprefix("torch."),
-        }
-
-    def shares(self, tokenizer: Tokenizer) -> bool:
-        """Whether every id of the corpus stands for the same piece here."""
-        if self._compared is None or self._compared[0] is not tokenizer:
-            self._compared = tokenizer, self._same_pieces(tokenizer)
-        return self._compared[1]
-
-    def _same_pieces(self, tokenizer: Tokenizer) -> bool:
-        if tokenizer.size > len(self._tokenizer):
-            return False
-        theirs = self._tokenizer.convert_ids_to_tokens(list(range(tokenizer.size)))
-        return all(piece == tokenizer.token(i) for i, piece in enumerate(theirs))
-
-    def cut(self, text: str) -> Pieces:
-        made = self._tokenizer(
-            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-        )
-        offsets = np.array(made["offset_mapping"], np.int64).reshape(-1, 2)
-        return Pieces(np.array(made["input_ids"], np.int64), offsets[:, 0], offsets[:, 1])
-
-    @property
-    def longest(self) -> int | None:
-        """How many tokens it reads at most, its marks not counted, if there is a limit."""
-        positions = getattr(self._model.config, "max_position_embeddings", None)
-        return None if positions is None else positions - len(self._before) - len(self._after)
-
-    def hidden(self, ids: Tensor) -> Tensor:
-        before, after = len(self._before), len(self._after)
-        if self.longest is not None and ids.shape[1] > self.longest:
-            raise ValueError(
-                f"the teacher {self.place.name} reads {self.longest + before + after} tokens at "
-                f"most, its own marks counted; a window of {ids.shape[1]} is too long"
-            )
-        around = (torch.tensor(marks, device=ids.device) for marks in (self._before, self._after))
-        first, last = (marks.long().expand(len(ids), -1) for marks in around)
-        whole = torch.cat([first, ids, last], 1)
-        with torch.inference_mode():
-            made = self._model(
-                input_ids=whole,
-                attention_mask=torch.ones_like(whole),
-                output_hidden_states=True,
-            )
-        found = made.hidden_states[self.layer]
-        return found[:, before : before + ids.shape[1]]
-
-
 def is_causal(read: Callable[[Tensor], Tensor], tokens: int, device: torch.device) -> bool:
-    """Whether what `read` makes of ids (1, T), which are below `tokens`, depends on no later id.
+    """Whether the outputs of a model do not depend on later ids.
 
-    Seen by its behaviour, since configurations do not say it reliably.
+    It is tested with two inputs, because configurations do not say it reliably.
+    read: the outputs (1, T, …) for ids (1, T) below `tokens`.
     """
     ids = torch.arange(8, device=device).unsqueeze(0) % tokens
     other = ids.clone()
     other[0, -1] = 0
     with torch.inference_mode():
-        first, second = (read(given)[0, :-1].float() for given in (ids, other))
+        first, second = (read(each)[0, :-1].float() for each in (ids, other))
     return bool(torch.allclose(first, second, rtol=1e-3, atol=1e-3))
 
 
 def load(
     place: Place, device: torch.device, *, fresh: int | None = None, head: bool = False
 ) -> tuple[Any, Any]:
-    """The tokenizer and the network, with fresh weights if a seed for them is given.
+    """The tokenizer and the network of transformers.
 
-    head: whether with the part that makes logits of hidden vectors.
+    fresh: a seed for new random weights; None for the weights of the files.
+    head: whether the network has an output layer for logits.
+
+    Raises ValueError with one sentence if a package or a weight is missing, or a file is damaged.
     """
     try:
         import transformers
 
         if place.gguf is not None:
-            import accelerate  # noqa: F401  transformers asks for it
+            import accelerate  # noqa: F401  transformers needs it
             import gguf  # noqa: F401
     except ImportError as error:
         raise ValueError(
@@ -186,7 +115,7 @@ def load(
         ) from None
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()  # that there is an unused output, for instance
+    transformers.utils.logging.set_verbosity_error()  # no warnings, as about unused weights
     kind: Any = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     missing: set[str] = set()
     try:
@@ -201,7 +130,7 @@ def load(
             with torch.random.fork_rng():
                 torch.manual_seed(fresh)
                 model = kind.from_config(config, dtype=torch.float32).to(dtype)
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower class
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"the {place.role} {place.name} cannot be opened: {reason}") from None
     if missing:
@@ -218,8 +147,8 @@ def load(
 
 
 def marks_around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The ids that the tokenizer puts before and after a text."""
-    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    """The special tokens that the tokenizer puts before and after a text."""
+    text = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
-    first = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
-    return whole[:first], whole[first + len(bare) :]
+    first = next(i for i in range(len(whole)) if whole[i : i + len(text)] == text)
+    return whole[:first], whole[first + len(text) :]

@@ -72,7 +72,7 @@ def save(saved: Saved, folder: Path) -> None:
         write_tensors(fresh / WEIGHTS, tensors)
         write_json(fresh / CONFIG, config | {"files": hashes(fresh)})
 
-    replace_folder(folder, fill, keep_previous=False, earlier=_is_written)
+    replace_folder(folder, fill, keep_previous=False, may_replace=_is_written)
 
 
 def load(folder: Path) -> Saved:

@@ -1,4 +1,4 @@
-"""The algebra of rules, against what they mean, on all short sequences of three tokens."""
+"""Rules and their combinations compared with their definitions, on all short sequences."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bighmm import constraints as c
-from bighmm.infer.rules.automaton import explore, side_by_side
+from bighmm.infer.rules.automaton import disjoint_union, explore
 
 SIZE = 3
 SEQUENCES = [s for n in range(6) for s in itertools.product(range(SIZE), repeat=n)]
@@ -29,6 +29,7 @@ def occur_in_order(phrases, sequence):
 
 
 def cut(a, b):
+    """Whether a sequence can be cut into a part with the property a and a part with b."""
     return lambda s: any(a(s[:i]) and b(s[i:]) for i in range(len(s) + 1))
 
 
@@ -47,7 +48,7 @@ simple = st.one_of(
         )
     ),
 )
-# A rule together with what it means.
+# A rule together with its definition as a Python function of a sequence.
 ruled = st.recursive(
     simple,
     lambda inner: st.one_of(
@@ -75,15 +76,15 @@ def language(rule):
 
 @settings(max_examples=300, deadline=None)
 @given(ruled)
-def test_a_rule_means_what_it_says(case):
-    rule, meaning = case
-    assert language(rule) == [bool(meaning(s)) for s in SEQUENCES]
+def test_a_rule_accepts_the_sequences_of_its_definition(case):
+    rule, definition = case
+    assert language(rule) == [bool(definition(s)) for s in SEQUENCES]
     assert [rule.matches(s) for s in SEQUENCES[:40]] == language(rule)[:40]
 
 
 @settings(max_examples=60, deadline=None)
 @given(ruled, ruled)
-def test_algebra(a, b):
+def test_boolean_algebra_and_equality(a, b):
     a, b = a[0], b[0]
     assert ~(a & b) == ~a | ~b
     assert ~(a | b) == ~a & ~b
@@ -98,8 +99,8 @@ def test_algebra(a, b):
 
 @settings(max_examples=60, deadline=None)
 @given(ruled)
-def test_minimal(case):
-    """No two states of a minimal automaton accept the same sequences, and it is found again."""
+def test_minimal_automata_are_minimal_and_unique(case):
+    """No two states are equivalent, and renamed tokens give the same automaton again."""
     automaton = case[0].compile(SIZE)
     states = range(automaton.num_states)
     ahead = [explore_from(automaton, state) for state in states]
@@ -126,46 +127,46 @@ def explore_from(automaton, state):
 
 @settings(max_examples=60, deadline=None)
 @given(ruled, st.lists(st.integers(0, SIZE - 1), max_size=3).map(tuple))
-def test_what_has_yet_to_hold(case, seen):
-    rule, meaning = case
-    after = rule.after(seen).compile(SIZE)
-    assert all(after.accepts(s) == bool(meaning(seen + s)) for s in SEQUENCES if len(s) < 5)
+def test_the_rule_after_a_prefix(case, prefix):
+    rule, definition = case
+    after = rule.after(prefix).compile(SIZE)
+    assert all(after.accepts(s) == bool(definition(prefix + s)) for s in SEQUENCES if len(s) < 5)
 
 
 @settings(max_examples=60, deadline=None)
 @given(ruled)
-def test_shortest_and_lengths(case):
+def test_shortest_accepted_sequence_and_lengths_of_all(case):
     automaton = case[0].compile(SIZE)
     lengths = sorted({len(s) for s in SEQUENCES if automaton.accepts(s)})
     found = automaton.shortest
     assert found == (lengths[0] if lengths else None) or (not lengths and found > 5)
     assert np.flatnonzero(automaton.accepts_after(5)[:, 0]).tolist() == lengths
-    assert bool(automaton.hopeful()[0]) == (found is not None)
+    assert bool(automaton.can_accept()[0]) == (found is not None)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(ruled, min_size=1, max_size=4))
-def test_side_by_side(cases):
+def test_disjoint_union_contains_every_automaton(cases):
     automata = [rule.compile(SIZE) for rule, _ in cases]
-    together, starts = side_by_side(automata)
+    union, starts = disjoint_union(automata)
     for automaton, state in zip(automata, starts.tolist(), strict=True):
-        assert explore_from(together, state).key == automaton.key
+        assert explore_from(union, state).key == automaton.key
 
 
-def test_until():
+def test_until_the_end_mark():
     rule = c.until(c.contains([[1]]), 0)
     for s in SEQUENCES:
         assert rule.matches(s) == (0 in s and 1 in s[: s.index(0)])
 
 
-def test_repeated():
+def test_repeated_is_the_kleene_star():
     automaton = c.regex("0 1 | 2").compile(SIZE).repeated()
     assert automaton.same_as(c.regex("(0 1 | 2)*").compile(SIZE))
     assert automaton.accepts([]) and automaton.accepts([0, 1, 2, 0, 1])
     assert not automaton.accepts([0, 1, 0])
 
 
-def test_equal_rules():
+def test_rules_are_equal_if_they_accept_the_same_sequences():
     assert c.contains([[1]]) == c.length(0) + c.regex("1") + c.length(0)
     assert c.contains([[1]]) | ~c.contains([[1]]) == c.length(0)
     assert c.contains([[1], [1]]) == c.contains([[1]]) != c.contains([[2]])
@@ -174,7 +175,7 @@ def test_equal_rules():
     assert c.length(1) != "length(1)"
 
 
-def test_names():
+def test_repr_is_the_name_of_a_rule():
     rule = c.contains([[5, 7], [9]]) & c.length(8, 12) & ~c.contains([[3]])
     assert repr(rule) == "((contains([[5, 7], [9]]) & length(8, 12)) & ~contains([[3]]))"
     assert repr(c.starts_with([1]) | c.ends_with([2])) == "(starts_with([1]) | ends_with([2]))"
@@ -182,14 +183,14 @@ def test_names():
     assert repr(rule.called("this")) == "this" and rule.called("this") == rule
 
 
-def test_tokens_that_mean_the_same_share_a_class():
+def test_tokens_that_a_rule_does_not_distinguish_share_a_class():
     automaton = c.contains([[5, 7]]).compile(10_000)
     assert automaton.transitions.shape == (3, 3)
     assert np.unique(automaton.class_of[[0, 1, 6, 9_999]]).size == 1
 
 
-def test_automaton_of_ones_own():
-    """An even number of 1s, over tokens and over classes, with a step that leads nowhere."""
+def test_rule_from_the_table_of_an_automaton():
+    """An even number of 1s, over tokens and over classes, with transitions that reject."""
     even = c.automaton([[0, 1, -1], [1, 0, -1]], accepting=[0])
     assert even == c.regex("(0* 1 0* 1)* 0*") & c.automaton([[0, 0, 0]], [0])
     classes = c.automaton([[0, 1], [1, 0]], accepting=[1], class_of=[0, 1, 0], start=1)
@@ -199,7 +200,7 @@ def test_automaton_of_ones_own():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: c.contains([5, 7]), "a phrase is a list of token ids"),
         (lambda: c.contains([[]]), "at least one token"),
@@ -235,25 +236,25 @@ def test_automaton_of_ones_own():
         (lambda: c.length(1).compile(2) & c.length(1).compile(3), "the same vocabulary"),
     ],
 )
-def test_errors(make, said):
-    with pytest.raises(ValueError, match=said):
+def test_errors_of_wrong_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_a_rule_is_combined_with_a_rule():
+def test_a_rule_can_be_combined_with_rules_only():
     with pytest.raises(TypeError, match="with a rule only"):
         _ = c.length(1) & 3
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 0), (0, 4), (2, 4), (3, 3), (0, None), (3, None)])
-def test_a_length_is_minimal_as_it_is_made(least, most):
-    made = c.length(least, most).compile(SIZE)
-    plain = c.Automaton(made.transitions, made.accepting, made.class_of)
-    assert made.is_minimal and plain.minimal().key == made.key
+def test_the_automaton_of_a_length_is_built_minimal(least, most):
+    automaton = c.length(least, most).compile(SIZE)
+    plain = c.Automaton(automaton.transitions, automaton.accepting, automaton.class_of)
+    assert automaton.is_minimal and plain.minimal().key == automaton.key
 
 
-def test_long_lengths():
-    """Time grows with the length, and not with its square."""
+def test_rules_about_long_lengths_compile_in_linear_time():
+    """With quadratic time this would not end."""
     rule = c.until(c.contains([[1, 2]]) & c.length(5, 10_000), 0)
     found = rule.compile(SIZE)
     assert found.num_states == 29_999 and found.shortest == 6

@@ -1,4 +1,4 @@
-"""Patterns over tokens, against Python's regular expressions over digits."""
+"""Regular expressions over tokens, compared with Python's over digits."""
 
 import itertools
 import re
@@ -36,7 +36,7 @@ def assert_same(pattern):
         "((0 1?)+ | 2)*",
     ],
 )
-def test_against_python(pattern):
+def test_patterns_match_as_in_python(pattern):
     assert_same(pattern)
 
 
@@ -55,12 +55,12 @@ pieces = st.recursive(
 
 @settings(max_examples=80, deadline=None)
 @given(pieces)
-def test_any_pattern(pattern):
+def test_random_patterns_match_as_in_python(pattern):
     assert_same(pattern)
 
 
-def test_words():
-    """Words are what the caller says, in one or more ways; signs can be quoted or escaped."""
+def test_words_have_the_spellings_of_the_caller():
+    """A word can have several spellings; signs can be quoted or escaped."""
     ids = {"a": [[0]], "b": [[1], [2, 3]], ".": [[4]], "os.path": [[5]], "(": [[6]], "a b": [[7]]}
     rule = c.regex(r'a b+ \. os.path "." \( . "a b"', ids.__getitem__)
     assert rule.matches([0, 1, 2, 3, 4, 5, 4, 6, 9, 7])
@@ -68,7 +68,7 @@ def test_words():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "message"),
     [
         ("(0", "a '\\)' is missing"),
         ("[0", "a '\\]' is missing"),
@@ -86,21 +86,21 @@ def test_words():
         ("the", "'the' .* is not a token id"),
     ],
 )
-def test_errors(pattern, said):
-    with pytest.raises(ValueError, match=said):
+def test_errors_of_malformed_patterns(pattern, message):
+    with pytest.raises(ValueError, match=message):
         c.regex(pattern)
 
 
-def test_too_many_signs_after_one_another():
+def test_error_of_too_many_signs_in_a_row():
     with pytest.raises(ValueError, match="too many signs inside one another"):
         c.regex("0" + "?" * 2000).compile(3)
 
 
-def test_members_are_single_tokens():
+def test_square_brackets_hold_single_tokens_only():
     with pytest.raises(ValueError, match="'b' in square brackets is not a single token"):
         c.regex("[b]", {"b": [[2, 3]]}.__getitem__)
 
 
-def test_a_token_that_is_not_in_the_vocabulary():
+def test_error_of_a_token_that_is_not_in_the_vocabulary():
     with pytest.raises(ValueError, match="token id 9 of the rule regex"):
         c.regex("1 [^ 9]").compile(5)

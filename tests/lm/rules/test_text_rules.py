@@ -1,4 +1,4 @@
-"""Expressions over text and JSON schemas, against Python's `re` on what tokens decode to."""
+"""Regular expressions over text and JSON schemas, compared with Python's `re` on decoded tokens."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bighmm import constraints as c
 from bighmm.data.tokenizers import Subwords, Words, open_tokenizer
-from bighmm.lm.rules.spelling import spelling
+from bighmm.lm.rules.spelling import token_bytes
 from models import random_hmm
 from tokenizer_files import bpe, sentencepiece_model
 
@@ -27,10 +27,10 @@ sentences = st.lists(st.sampled_from(SPELLED), max_size=12)
 def pieces(tokens, decoder):
     """A tokenizer of exactly these tokens."""
     vocabulary = {token: id for id, token in enumerate(["</s>", *tokens])}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary))
-    made.decoder = decoder
-    made.add_special_tokens(["</s>"])
-    return Subwords(made.to_str().encode())
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary))
+    model.decoder = decoder
+    model.add_special_tokens(["</s>"])
+    return Subwords(model.to_str().encode())
 
 
 LLAMA = tokenizers.decoders.Sequence(
@@ -46,7 +46,7 @@ METASPACE = pieces(["▁a", "▁", "a", "b", "<0xC3>"], tokenizers.decoders.Meta
 BYTES = pieces(["Ġa", "Ġ", "a", "ab", "Ã", "©"], tokenizers.decoders.ByteLevel())
 
 
-def test_without_outlines(monkeypatch):
+def test_error_if_outlines_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "outlines_core", None)
     with pytest.raises(ValueError, match=r"bighmm\[outlines\]"):
         c.text_regex("a", DIGITS)
@@ -54,21 +54,21 @@ def test_without_outlines(monkeypatch):
         c.json_schema({"type": "integer"}, DIGITS)
 
 
-def test_spelling(tmp_path):
-    assert set(spelling(DIGITS)) == {None, b"12", b"3", "é".encode(), b"1"}
-    assert spelling(FALLBACK) == [None, b" a", b" ", b"a", b"b", b"\xc3", b"\xa9"]
-    assert spelling(METASPACE) == [None, b" a", b" ", b"a", b"b", b"<0xC3>"]
-    assert spelling(BYTES) == [None, b" a", b" ", b"a", b"ab", b"\xc3", b"\xa9"]
+def test_bytes_of_tokens(tmp_path):
+    assert set(token_bytes(DIGITS)) == {None, b"12", b"3", "é".encode(), b"1"}
+    assert token_bytes(FALLBACK) == [None, b" a", b" ", b"a", b"b", b"\xc3", b"\xa9"]
+    assert token_bytes(METASPACE) == [None, b" a", b" ", b"a", b"b", b"<0xC3>"]
+    assert token_bytes(BYTES) == [None, b" a", b" ", b"a", b"ab", b"\xc3", b"\xa9"]
     for tokenizer in (
         open_tokenizer(bpe(tmp_path / "tiny.json")),
         open_tokenizer(sentencepiece_model(tmp_path / "tiny.model")),
     ):
-        spelled = spelling(tokenizer)
+        contents = token_bytes(tokenizer)
         for text in ("the cat sat", "the mat"):
-            written = b"".join(spelled[i] for i in tokenizer.encode(text)).decode()
-            assert written.removeprefix(" ") == text
+            joined = b"".join(contents[i] for i in tokenizer.encode(text)).decode()
+            assert joined.removeprefix(" ") == text
     with pytest.raises(ValueError, match="not one that decodes by WordPiece"):
-        spelling(pieces(["a", "##b"], tokenizers.decoders.WordPiece()))
+        token_bytes(pieces(["a", "##b"], tokenizers.decoders.WordPiece()))
 
 
 class TestWithOutlines:
@@ -97,7 +97,7 @@ class TestWithOutlines:
             (BYTES, "(aa b|a)?.*"),
         ],
     )
-    def test_against_python(self, tokenizer, pattern):
+    def test_expressions_match_as_in_python(self, tokenizer, pattern):
         rule = c.text_regex(pattern, tokenizer)
         plain = re.compile(pattern)
         tokens = [i for i in range(tokenizer.size) if i not in (tokenizer.end, tokenizer.unknown)]
@@ -105,7 +105,7 @@ class TestWithOutlines:
         for n in range(5 if len(tokens) < 10 else 4):
             for ids in itertools.product(tokens, repeat=n):
                 text = tokenizer.decode(ids)
-                if "\ufffd" not in text:  # bytes that are no character
+                if "\ufffd" not in text:  # U+FFFD stands for bytes that are no character
                     assert rule.matches(ids) == bool(plain.fullmatch(text)), text
                     matched += rule.matches(ids)
         assert matched
@@ -113,8 +113,8 @@ class TestWithOutlines:
 
     @settings(max_examples=60, deadline=None)
     @given(sentences, st.lists(sentences, max_size=5))
-    def test_what_words_decode_to(self, ids, others):
-        """Exactly the words that are printed so satisfy the rule, whatever quotes are open."""
+    def test_rules_are_about_the_decoded_text_of_words(self, ids, others):
+        """Exactly the words that decode to the text satisfy the rule, whatever quotes are open."""
         text = PROSE.decode(ids)
         rule = c.text_regex(re.escape(text), PROSE)
         assert rule.matches(ids)
@@ -129,25 +129,25 @@ class TestWithOutlines:
             "[^']*'[^']*' cat.*",
         ],
     )
-    def test_printed_texts_match(self, pattern):
+    def test_sampled_words_match_the_expression(self, pattern):
         hmm = random_hmm("dense-table", states=6, vocabulary=PROSE.size, end=PROSE.end)
         rule = c.text_regex(pattern, PROSE)
         for row in hmm.sample(30, rule=rule, max_length=14).tolist():
             assert re.fullmatch(pattern, PROSE.decode(row[: row.index(PROSE.end)]))
 
-    def test_a_schema_for_words(self):
+    def test_sampled_words_match_a_json_schema(self):
         hmm = random_hmm("dense-table", states=6, vocabulary=PROSE.size, end=PROSE.end)
         rule = c.json_schema({"type": "string", "minLength": 10, "maxLength": 12}, PROSE)
         for row in hmm.sample(30, rule=rule, max_length=14).tolist():
             assert 10 <= len(json.loads(PROSE.decode(row[: row.index(PROSE.end)]))) <= 12
 
-    def test_what_only_some_tokens_can_say(self):
-        """Where one way leads to a character that no token has, the others are still open."""
+    def test_alternatives_without_tokens_are_left_out(self):
+        """Alternatives with characters that no token has cannot match; the others still can."""
         rule = c.text_regex("a(b|xyz)", BYTES)
         assert rule.matches([4]) and rule.compile(BYTES.size).shortest == 1
         assert c.text_regex("xyz", BYTES).compile(BYTES.size).shortest is None
 
-    def test_samples(self):
+    def test_sampled_subwords_match_a_json_schema(self):
         tokens = [*'{}[]":,0123456789', "name", "age", '{"', '":', "true", "null", "ab"]
         tokenizer = pieces(tokens, tokenizers.decoders.ByteLevel())
         hmm = random_hmm("blocked-flat", states=6, vocabulary=tokenizer.size, end=0)
@@ -164,7 +164,7 @@ class TestWithOutlines:
         (row,) = hmm.sample(1, rule=both, max_length=40, generator=torch.Generator()).tolist()
         assert "7" in tokenizer.decode(row)
 
-    def test_errors(self):
+    def test_errors_of_expressions_and_schemas(self):
         with pytest.raises(ValueError, match=r"the expression '\(' cannot be used"):
             c.text_regex("(", DIGITS)
         with pytest.raises(ValueError, match=r"the JSON schema .* cannot be used"):

@@ -1,4 +1,4 @@
-"""Whole words with subword tokenizers, against Python's `re` on what tokens decode to."""
+"""Whole words with subword tokenizers, compared with Python's `re` on decoded tokens."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ from tokenizer_files import bpe, sentencepiece_model
 
 
 def pieces(tokens, before, decoder):
-    """A tokenizer of these tokens which takes as few of them as it can."""
+    """A tokenizer of exactly these tokens that encodes a text with as few tokens as possible."""
     scores = [(token, -1.0) for token in ("</s>", "<unk>", *tokens)]
     model = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, unk_id=1))
     model.pre_tokenizer, model.decoder = before, decoder
@@ -74,7 +74,7 @@ QUESTIONS = {
 
 @functools.cache
 def texts(tokenizer):
-    """All sequences of a few tokens, and what they decode to."""
+    """All sequences of a few tokens, with their decoded texts."""
     tokens = [i for i in range(tokenizer.size) if i != tokenizer.end]
     longest = 3 if len(tokens) > 12 else 4
     every = (itertools.product(tokens, repeat=n) for n in range(longest + 1))
@@ -83,9 +83,9 @@ def texts(tokenizer):
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("tokenizer", [BYTES, METASPACE, FALLBACK], ids=["B", "M", "F"])
-def test_what_satisfies_a_rule_has_the_words(tokenizer, question):
-    asked, pattern = QUESTIONS[question]
-    rule, found = rule_from_words(tokenizer, **asked), re.compile(pattern)
+def test_sequences_that_satisfy_a_rule_have_the_words(tokenizer, question):
+    conditions, pattern = QUESTIONS[question]
+    rule, found = rule_from_words(tokenizer, **conditions), re.compile(pattern)
     satisfied = 0
     for ids, text in texts(tokenizer):
         if rule.matches(ids):
@@ -96,8 +96,8 @@ def test_what_satisfies_a_rule_has_the_words(tokenizer, question):
 
 @pytest.mark.parametrize("phrase", ["cat", "at", "cat cat", "c"])
 @pytest.mark.parametrize("tokenizer", [BYTES, METASPACE, FALLBACK], ids=["B", "M", "F"])
-def test_words_that_must_not_occur(tokenizer, phrase):
-    """Every way to write them is refused, and nothing else but in doubt."""
+def test_forbidden_words_are_found_in_every_division_into_tokens(tokenizer, phrase):
+    """Other sequences are refused only if they have parts of characters."""
     rule = rule_from_words(tokenizer, must_not=phrase)
     found = re.compile(rf"(?<!\w){re.escape(phrase)}(?!\w)")
     for ids, text in texts(tokenizer):
@@ -115,7 +115,7 @@ SENTENCES = [
 
 
 def metaspace_bpe(path):
-    """As `bpe`, with a mark for spaces and bytes for what is not in the vocabulary."""
+    """Like `bpe`, with a mark for spaces, and with bytes for unknown characters."""
     model = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
     model.decoder = LLAMA
@@ -124,7 +124,7 @@ def metaspace_bpe(path):
     )
     model.train_from_iterator([*SENTENCES[:20], "the cat sat, 1 dog_"], trainer)
     content = json.loads(model.to_str())
-    content["added_tokens"] = content["added_tokens"][:1]  # bytes are tokens like others
+    content["added_tokens"] = content["added_tokens"][:1]  # bytes are not special tokens
     path.write_text(json.dumps(content))
     return path
 
@@ -136,21 +136,21 @@ def tokenizer(request, tmp_path):
 
 
 @pytest.mark.parametrize("word", ["cat", "sat", "the cat", "c"])
-def test_texts_as_the_tokenizer_writes_them(tokenizer, word):
+def test_texts_as_the_tokenizer_divides_them(tokenizer, word):
     must, never = (rule_from_words(tokenizer, **{a: word}) for a in ("must", "must_not"))
     starts, ends = (rule_from_words(tokenizer, **{a: word}) for a in ("starts", "ends"))
     whole = rf"(?<!\w){word}(?!\w)"
     for text in SENTENCES:
         ids = tokenizer.encode(text)
-        text = tokenizer.decode(ids)  # without what the tokenizer does not know
+        text = tokenizer.decode(ids)  # without characters that the tokenizer does not have
         assert bool(re.search(whole, text)) == must.matches(ids), text
         assert bool(re.search(whole, text)) != never.matches(ids), text
         assert bool(re.match(f" ?{whole}", text)) == starts.matches(ids), text
         assert bool(re.search(f"{whole}$", text)) == ends.matches(ids), text
 
 
-def test_characters_in_pieces(tmp_path):
-    """Beside a part of a character no word is found, and none is let through."""
+def test_words_beside_parts_of_characters(tmp_path):
+    """They do not count as required words, and they do count as forbidden words."""
     tokenizer = open_tokenizer(bpe(tmp_path / "tiny.json"))
     must, never = (rule_from_words(tokenizer, **{a: "cat"}) for a in ("must", "must_not"))
     for text in ("cat🐈", "🐈cat", "caté", "écat"):
@@ -160,7 +160,7 @@ def test_characters_in_pieces(tmp_path):
     assert rule.matches(tokenizer.encode("é🐈"))
 
 
-def test_order(tokenizer):
+def test_words_in_order(tokenizer):
     rule = rule_from_words(tokenizer, must=["cat", "sat"], in_order=True)
     assert rule.matches(tokenizer.encode("the cat the sat"))
     assert not rule.matches(tokenizer.encode("the sat the cat"))
@@ -168,7 +168,7 @@ def test_order(tokenizer):
     assert not rule.matches(tokenizer.encode("sat catsat"))
 
 
-def test_sampled_texts(tmp_path):
+def test_sampled_texts_satisfy_the_rule(tmp_path):
     tokenizer = open_tokenizer(bpe(tmp_path / "tiny.json"))
     size = tokenizer.size
     lm = HMMLM("scalar", ScalarOptions(), random_support("dense", 4, size), tokenizer, seed=1)
@@ -178,8 +178,8 @@ def test_sampled_texts(tmp_path):
         assert re.match(r" ?the(?!\w)", text) and not re.search(r"(?<!\w)a(?!\w)", text)
 
 
-def test_number_of_states():
-    """About as many as tokens where words must occur, as bytes where they must not."""
+def test_number_of_states_of_the_automata():
+    """About one per token of a required phrase, and one per byte of a forbidden phrase."""
     for phrase in ("cat", "cat cat", "cat's cat"):
         tokens = max(map(len, spellings(GREEDY, phrase)))
         states = rule_from_words(GREEDY, must=phrase).compile(GREEDY.size).num_states
@@ -191,7 +191,7 @@ def test_number_of_states():
 
 
 def _greedy():
-    """Byte pairs that are whole words."""
+    """A byte-pair tokenizer with whole words as tokens."""
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = tokenizers.decoders.ByteLevel()
@@ -207,16 +207,17 @@ def _greedy():
 GREEDY = _greedy()
 
 
-def test_scripts_without_spaces():
+def test_scripts_without_spaces_have_no_word_characters():
     assert [in_word(c) for c in "aß9_ñ́"] == [True] * 6
     assert [in_word(c) for c in "猫ひแ '’-.\ufe0f"] == [False] * 9
-    for asked in ({"must": "猫"}, {"starts": "小猫"}, {"ends": "们"}):
-        assert rule_from_words(GREEDY, **asked).matches(GREEDY.encode("小猫们")), asked
+    for conditions in ({"must": "猫"}, {"starts": "小猫"}, {"ends": "们"}):
+        rule = rule_from_words(GREEDY, **conditions)
+        assert rule.matches(GREEDY.encode("小猫们")), conditions
     assert not rule_from_words(GREEDY, must_not="猫").matches(GREEDY.encode("小猫们"))
 
 
-def test_by_tokens():
-    """Where it is asked for, where nothing is known of how tokens are spelled, and for marks."""
+def test_phrases_as_sequences_of_tokens():
+    """With `by_tokens`, for tokenizers of unknown spelling, and for marks."""
     catalogue, cat = GREEDY.encode("cat catalogue"), GREEDY.encode("cat")
     assert len(catalogue) == 2
     longer = [*cat, *GREEDY.encode("s")]

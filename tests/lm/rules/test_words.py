@@ -1,4 +1,4 @@
-"""Rules from words, and what a model of text does with them."""
+"""Rules about words, and models under such rules."""
 
 import itertools
 import math
@@ -24,12 +24,12 @@ def lm():
     return HMMLM("scalar", ScalarOptions(), random_support("blocked", 6, 6), words, seed=3)
 
 
-def meaning(lm, ids):
+def words_of(lm, ids):
     return [lm.tokenizer.token(i) for i in ids]
 
 
 @pytest.mark.parametrize(
-    ("asked", "means"),
+    ("conditions", "definition"),
     [
         ({"must": ["cat"]}, lambda w: "cat" in w),
         ({"must": "cat sat"}, lambda w: "cat sat" in " ".join(w)),
@@ -51,15 +51,15 @@ def meaning(lm, ids):
         ({}, lambda w: True),
     ],
 )
-def test_meaning(lm, asked, means):
-    rule = lm.rule(**asked)
+def test_rules_match_their_definition(lm, conditions, definition):
+    rule = lm.rule(**conditions)
     for n in range(4):
         for ids in itertools.product(range(6), repeat=n):
             if lm.tokenizer.end not in ids:
-                assert rule.matches(ids) == means(meaning(lm, ids)), meaning(lm, ids)
+                assert rule.matches(ids) == definition(words_of(lm, ids)), words_of(lm, ids)
 
 
-def test_names(lm):
+def test_names_of_rules_in_messages(lm):
     rule = lm.rule(must=["cat", "a dog"], must_not="sat", starts="a", ends="dog", words=(3, 9))
     assert [repr(part) for part in rule.parts] == [
         *("must 'cat'", "must 'a dog'", "must not 'sat'"),
@@ -71,8 +71,8 @@ def test_names(lm):
 
 
 @pytest.mark.parametrize("prefix", ["", "a cat", "a cat\n"])
-def test_probabilities_of_texts(lm, prefix):
-    """A text of at most so many words satisfies the rule and ends."""
+def test_probabilities_under_a_rule_equal_enumeration(lm, prefix):
+    """Over all texts of at most three words that satisfy the rule and end."""
     rule, end = lm.rule(must="cat", must_not="sat"), lm.tokenizer.end
     before = lm.encode(prefix)
     given = lm.hmm().log_prob(torch.tensor([before]).long())
@@ -91,7 +91,7 @@ def test_probabilities_of_texts(lm, prefix):
     torch.testing.assert_close(lm.next_token(prefix), plain)
 
 
-def test_sampled_texts(lm):
+def test_sampled_texts_satisfy_the_rule(lm):
     generator = torch.Generator().manual_seed(1)
     rule = lm.rule(must=["cat", "dog sat"], ends="a", words=(5, 8))
     for text in lm.sample(50, 12, "dog", rule, generator):
@@ -107,7 +107,7 @@ def test_sampled_texts(lm):
     assert one == [""]
 
 
-def test_impossible(lm):
+def test_errors_of_rules_that_cannot_hold(lm):
     with pytest.raises(ValueError, match="the rule must 'cat sat' needs at least 2 tokens, but at"):
         lm.sample(1, 1, rule=lm.rule(must=["cat sat", "a"]))
     with pytest.raises(ValueError, match="the rule 9 words or more needs at least 9 tokens, but"):
@@ -126,7 +126,7 @@ def test_impossible(lm):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("conditions", "message"),
     [
         ({"must": "cat bird"}, "the word 'bird' of a rule is not in the model's vocabulary"),
         ({"must_not": ["bird"]}, "the word 'bird' of a rule"),
@@ -140,13 +140,13 @@ def test_impossible(lm):
         ({"words": (1.5, 2)}, "a length goes from 0 or more"),
     ],
 )
-def test_words_that_no_rule_can_be_about(lm, asked, said):
-    with pytest.raises(ValueError, match=said):
-        lm.rule(**asked)
+def test_errors_of_wrong_conditions(lm, conditions, message):
+    with pytest.raises(ValueError, match=message):
+        lm.rule(**conditions)
 
 
-def test_the_mark_of_unknown_words_in_a_phrase():
-    """Where the tokenizer sees the mark beside punctuation, it is a word like any other."""
+def test_a_phrase_may_have_the_mark_of_unknown_words():
+    """If the tokenizer finds the mark beside punctuation, it counts as a word."""
     words = Words.build(["a cat ,"], split="words")
     rule = rule_from_words(words, must="<unk>, a")
     assert rule.matches(words.encode("cat <unk> , a")) and not rule.matches(words.encode("cat, a"))
@@ -155,8 +155,8 @@ def test_the_mark_of_unknown_words_in_a_phrase():
 
 
 @pytest.mark.parametrize("make", [bpe, sentencepiece_model])
-def test_subwords(make, tmp_path):
-    """A word counts at the beginning of a text and inside it."""
+def test_phrases_of_subwords(make, tmp_path):
+    """A word is found at the beginning of a text and inside it."""
     name = "tiny.json" if make is bpe else "tiny.model"
     tokenizer = open_tokenizer(make(tmp_path / name))
     ways = spellings(tokenizer, "cat")
@@ -167,6 +167,6 @@ def test_subwords(make, tmp_path):
     assert not rule.matches(tokenizer.encode("the cat and the dog"))
 
 
-def test_until_is_of_the_end_mark(lm):
+def test_until_the_end_mark(lm):
     rule = c.until(lm.rule(must="cat"), lm.tokenizer.end)
     assert rule.matches(lm.encode("a cat\nsat")) and not rule.matches(lm.encode("a\ncat\n"))

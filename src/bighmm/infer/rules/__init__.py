@@ -1,4 +1,8 @@
-"""Rules about sequences of token ids, and the finite automata they are compiled to."""
+"""Rules about sequences of token ids, and the finite automata they are compiled to.
+
+`rules` has the rules, `automaton` the automata, `phrases` automata of phrases, `pattern` regular
+expressions over tokens.
+"""
 
 from bighmm.infer.rules.automaton import Automaton
 from bighmm.infer.rules.rules import (

@@ -1,10 +1,12 @@
-"""Deterministic finite automata over token ids.
+"""Deterministic finite automata (DFAs) over token ids.
 
-Most tokens mean nothing to a rule, so the columns of the transition table are *classes* of tokens
-that the automaton never tells apart: a rule about two words over a vocabulary of 30,000 has three.
+A rule treats most tokens alike. So the columns of a transition table are not tokens but *classes*
+of tokens that the automaton does not distinguish: a rule about two words needs three classes,
+whatever the size of the vocabulary.
 
-Every automaton is complete (a state from which nothing can be accepted is a state like any other)
-and begins in state 0. Letters: Q states, A classes, V vocabulary.
+Every automaton is complete: its table has a next state for each state and class, which may be a
+dead state, from which nothing is accepted. The initial state is 0. Letters: Q states, A classes,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
+    """A complete DFA; `&`, `|`, `~` and `+` are intersection, union, complement, concatenation."""
+
     transitions: Ints  # (Q, A) the state after a token of each class
     accepting: Bools  # (Q,)
     class_of: Ints  # (V,)
-    is_minimal: bool = False  # known to be what `minimal` gives
+    is_minimal: bool = False  # whether it is known to be minimal, and numbered as by `minimal`
 
     @property
     def num_states(self) -> int:
@@ -37,7 +41,7 @@ class Automaton:
         return len(self.class_of)
 
     def run(self, tokens: Iterable[int]) -> int:
-        """The state after `tokens`."""
+        """The state after reading `tokens`."""
         state = 0
         for token in tokens:
             state = int(self.transitions[state, self.class_of[token]])
@@ -47,9 +51,9 @@ class Automaton:
         return bool(self.accepting[self.run(tokens)])
 
     def after(self, tokens: Iterable[int]) -> Automaton:
-        """What accepts a sequence if this automaton accepts `tokens` followed by it."""
-        order = _met(self.transitions, self.run(tokens))
-        return _numbered(self.transitions, self.accepting, self.class_of, order).minimal()
+        """The automaton of all sequences s for which this one accepts `tokens` followed by s."""
+        order = _reachable(self.transitions, self.run(tokens))
+        return _renumbered(self.transitions, self.accepting, self.class_of, order).minimal()
 
     def __and__(self, other: Automaton) -> Automaton:
         return _product(self, other, np.logical_and)
@@ -61,36 +65,40 @@ class Automaton:
         return Automaton(self.transitions, ~self.accepting, self.class_of, self.is_minimal)
 
     def __add__(self, other: Automaton) -> Automaton:
-        """Sequences that can be cut in two, the first part accepted here, the second by `other`.
+        """The automaton of sequences of two parts: one accepted by this, then one by `other`.
 
-        The subset construction: where this automaton is, and all the states in which `other` can
-        be for the cuts that were possible so far.
+        This is the subset construction. A state is the state of this automaton, and the set of all
+        states that `other` can be in, one for each possible end of the first part. States from
+        which `other` cannot accept are left out of the set.
         """
         class_of, ours, theirs = _joint_classes(self, other)
         left = self.transitions[:, ours].tolist()
         right = other.transitions[:, theirs].tolist()
-        ends, hopeful = self.accepting.tolist(), other.hopeful().tolist()
+        ends, can_accept = self.accepting.tolist(), other.can_accept().tolist()
         final = frozenset(np.flatnonzero(other.accepting).tolist())
 
-        def at(state: int, second: Iterable[int]) -> tuple[int, frozenset[int]]:
+        def subset(state: int, second: Iterable[int]) -> tuple[int, frozenset[int]]:
             begun = {0} if ends[state] else set()
-            return state, frozenset(s for s in begun.union(second) if hopeful[s])
+            return state, frozenset(s for s in begun.union(second) if can_accept[s])
 
         def step(now: tuple[int, frozenset[int]], letter: int) -> tuple[int, frozenset[int]]:
-            return at(left[now[0]][letter], (right[s][letter] for s in now[1]))
+            return subset(left[now[0]][letter], (right[s][letter] for s in now[1]))
 
-        return explore(at(0, ()), step, lambda now: not final.isdisjoint(now[1]), class_of)
+        return explore(subset(0, ()), step, lambda now: not final.isdisjoint(now[1]), class_of)
 
     def repeated(self) -> Automaton:
-        """Sequences that can be cut into any number of parts, each accepted here; none is one."""
+        """The Kleene star: sequences of any number of parts, also none, that this one accepts.
+
+        A state of the subset construction is whether no token was read yet, and the set of states.
+        """
         table = self.transitions.tolist()
-        hopeful = self.hopeful().tolist()
+        can_accept = self.can_accept().tolist()
         final = frozenset(np.flatnonzero(self.accepting).tolist())
 
         def step(now: tuple[bool, frozenset[int]], letter: int) -> tuple[bool, frozenset[int]]:
             reached = {table[s][letter] for s in now[1]}
             begun = set() if final.isdisjoint(reached) else {0}
-            return False, frozenset(s for s in reached | begun if hopeful[s])
+            return False, frozenset(s for s in reached | begun if can_accept[s])
 
         def accepts(now: tuple[bool, frozenset[int]]) -> bool:
             return now[0] or not final.isdisjoint(now[1])
@@ -98,34 +106,34 @@ class Automaton:
         return explore((True, frozenset({0})), step, accepts, self.class_of)
 
     def isolate(self, token: int) -> tuple[Automaton, int]:
-        """The same language with `token` in a class of its own, and that class."""
-        found = int(self.class_of[token])
-        if int((self.class_of == found).sum()) == 1:
-            return self, found
+        """An equivalent automaton that has `token` in a class of its own, and that class."""
+        old = int(self.class_of[token])
+        if int((self.class_of == old).sum()) == 1:
+            return self, old
         class_of = self.class_of.copy()
-        class_of[token] = alone = self.transitions.shape[1]
-        transitions = np.concatenate([self.transitions, self.transitions[:, [found]]], axis=1)
-        return Automaton(transitions, self.accepting, class_of), alone
+        class_of[token] = new = self.transitions.shape[1]
+        transitions = np.concatenate([self.transitions, self.transitions[:, [old]]], axis=1)
+        return Automaton(transitions, self.accepting, class_of), new
 
-    def hopeful(self) -> Bools:
-        """Whether something can still be accepted from each state: (Q,)."""
-        hope = self.accepting
+    def can_accept(self) -> Bools:
+        """Whether an accepting state can be reached from each state: (Q,)."""
+        result = self.accepting
         while True:
-            wider = hope | hope[self.transitions].any(1)
-            if wider.sum() == hope.sum():
-                return hope
-            hope = wider
+            wider = result | result[self.transitions].any(1)
+            if wider.sum() == result.sum():
+                return result
+            result = wider
 
     def accepts_after(self, length: int) -> Bools:
-        """Whether some `n` tokens lead from each state to acceptance: (length + 1, Q) for all n."""
-        found = np.tile(self.accepting, (length + 1, 1))
+        """Whether exactly n tokens can lead from a state to acceptance: (length + 1, Q), by n."""
+        result = np.tile(self.accepting, (length + 1, 1))
         for n in range(length):
-            found[n + 1] = found[n][self.transitions].any(1)
-        return found
+            result[n + 1] = result[n][self.transitions].any(1)
+        return result
 
     @property
     def shortest(self) -> int | None:
-        """The length of the shortest sequence that is accepted, None if there is none."""
+        """The length of the shortest accepted sequence, None if nothing is accepted."""
         reached = np.zeros(self.num_states, dtype=bool)
         reached[0] = True
         for length in range(self.num_states):
@@ -135,19 +143,19 @@ class Automaton:
         return None
 
     def minimal(self) -> Automaton:
-        """The one automaton of this language with the fewest states and classes.
+        """The equivalent automaton with the fewest states and classes.
 
-        Two languages are equal if and only if the arrays of their minimal automata are. Classes
-        are numbered by their first token, and states in the order in which they are met.
+        Two automata are equivalent if and only if their minimal automata have equal arrays.
+        Classes are numbered in the order of their first tokens, states in breadth-first order.
         """
         if self.is_minimal:
             return self
         columns, class_of = _merged_classes(self.transitions, self.class_of)
-        met = _numbered(columns, self.accepting, class_of, _met(columns))
-        part, members = number_rows(_parts(met.transitions, met.accepting))
-        columns, class_of = _merged_classes(part[met.transitions[members]], met.class_of)
-        found = _numbered(columns, met.accepting[members], class_of, _met(columns))
-        return replace(found, is_minimal=True)
+        reached = _renumbered(columns, self.accepting, class_of, _reachable(columns))
+        part, members = number_rows(_equivalent_states(reached.transitions, reached.accepting))
+        columns, class_of = _merged_classes(part[reached.transitions[members]], reached.class_of)
+        result = _renumbered(columns, reached.accepting[members], class_of, _reachable(columns))
+        return replace(result, is_minimal=True)
 
     def same_as(self, other: Automaton) -> bool:
         """Whether both accept the same sequences."""
@@ -155,7 +163,7 @@ class Automaton:
 
     @property
     def key(self) -> tuple[bytes, ...]:
-        """All there is to it, for comparison."""
+        """The content of all arrays, for comparison of minimal automata."""
         arrays = (self.transitions, self.accepting, self.class_of)
         return tuple(np.ascontiguousarray(a).tobytes() for a in arrays)
 
@@ -163,11 +171,16 @@ class Automaton:
 def explore(
     first: S, step: Callable[[S, int], S], accepts: Callable[[S], bool], class_of: Ints
 ) -> Automaton:
-    """The minimal automaton whose states are what `step(state, class)` leads to from `first`."""
+    """The minimal automaton with initial state `first` and transitions `step(state, class)`.
+
+    States are any hashable values; all states that can be reached from `first` are visited.
+    accepts: whether a state is accepting.
+    class_of: the class (V,) of each token.
+    """
     number: dict[S, int] = {first: 0}
     states = [first]
     rows: list[list[int]] = []
-    for state in states:  # it grows meanwhile
+    for state in states:  # the list grows during the loop
         row = []
         for letter in range(int(class_of.max()) + 1):
             reached = step(state, letter)
@@ -180,8 +193,8 @@ def explore(
     return Automaton(np.array(rows), accepting, class_of).minimal()
 
 
-def side_by_side(automata: list[Automaton]) -> tuple[Automaton, Ints]:
-    """All of them in one table, and the state in which each begins: (N,)."""
+def disjoint_union(automata: list[Automaton]) -> tuple[Automaton, Ints]:
+    """One automaton with the states of all N automata, and the initial state (N,) of each."""
     class_of = automata[0].class_of
     letters: list[Ints] = [np.arange(automata[0].transitions.shape[1])]
     for automaton in automata[1:]:
@@ -190,12 +203,41 @@ def side_by_side(automata: list[Automaton]) -> tuple[Automaton, Ints]:
     sizes = [automaton.num_states for automaton in automata]
     first = np.cumsum([0, *sizes[:-1]])
     parts = zip(automata, letters, first, strict=True)
-    table = np.concatenate([a.transitions[:, columns] + at for a, columns, at in parts])
+    table = np.concatenate([a.transitions[:, columns] + offset for a, columns, offset in parts])
     return Automaton(table, np.concatenate([a.accepting for a in automata]), class_of), first
 
 
-def _product(a: Automaton, b: Automaton, both: Callable[[Any, Any], Any]) -> Automaton:
-    """Both at once: a state is a pair of states, accepting as `both` says."""
+def number_pairs(a: Ints, b: Ints) -> tuple[Ints, Ints, Ints]:
+    """The pairs (a_v, b_v) of classes that occur for some token v, numbered.
+
+    Returns the number of the pair of each token (V,), and the first and the second part of each
+    pair (P,).
+    """
+    width = int(b.max()) + 1
+    pair = a * width + b
+    occurs = np.zeros((int(a.max()) + 1) * width, dtype=bool)
+    occurs[pair] = True
+    occurring = np.flatnonzero(occurs)
+    return (np.cumsum(occurs) - 1)[pair], occurring // width, occurring % width
+
+
+def number_rows(rows: NDArray[Any]) -> tuple[Ints, Ints]:
+    """The different rows of an array (N, …), numbered in the order of their first occurrence.
+
+    Returns the number of each row (N,), and the place of the first row with each number.
+    """
+    number: dict[bytes, int] = {}
+    numbers = np.array([number.setdefault(row.tobytes(), len(number)) for row in rows], np.int64)
+    places = np.empty(len(number), dtype=np.int64)
+    places[numbers[::-1]] = np.arange(len(rows))[::-1]
+    return numbers, places
+
+
+def _product(a: Automaton, b: Automaton, combine: Callable[[Any, Any], Any]) -> Automaton:
+    """The product automaton: a state is a pair of states.
+
+    combine: whether a pair is accepting, from whether its two states are.
+    """
     class_of, ours, theirs = _joint_classes(a, b)
     left, right = a.transitions[:, ours], b.transitions[:, theirs]
     width = b.num_states
@@ -206,16 +248,17 @@ def _product(a: Automaton, b: Automaton, both: Callable[[Any, Any], Any]) -> Aut
     while len(fresh):
         pairs.append(fresh)
         rows.append(left[fresh // width] * width + right[fresh % width])
-        met = np.unique(rows[-1])
-        fresh = met[number[met] < 0]
+        reached = np.unique(rows[-1])
+        fresh = reached[number[reached] < 0]
         number[fresh] = np.arange(count, count + len(fresh))
         count += len(fresh)
     states = np.concatenate(pairs)
-    accepting = both(a.accepting[states // width], b.accepting[states % width])
+    accepting = combine(a.accepting[states // width], b.accepting[states % width])
     return Automaton(number[np.concatenate(rows)], accepting, class_of).minimal()
 
 
 def _joint_classes(a: Automaton, b: Automaton) -> tuple[Ints, Ints, Ints]:
+    """Classes that neither automaton has to divide further, as `number_pairs` returns them."""
     if a.vocabulary_size != b.vocabulary_size:
         raise ValueError(
             f"automata over {a.vocabulary_size} and over {b.vocabulary_size} tokens cannot be "
@@ -224,30 +267,23 @@ def _joint_classes(a: Automaton, b: Automaton) -> tuple[Ints, Ints, Ints]:
     return number_pairs(a.class_of, b.class_of)
 
 
-def number_pairs(a: Ints, b: Ints) -> tuple[Ints, Ints, Ints]:
-    """The pairs of classes that occur: that of each token (V,), and both parts of each pair."""
-    width = int(b.max()) + 1
-    pair = a * width + b
-    occurs = np.zeros((int(a.max()) + 1) * width, dtype=bool)
-    occurs[pair] = True
-    found = np.flatnonzero(occurs)
-    return (np.cumsum(occurs) - 1)[pair], found // width, found % width
-
-
 def _merged_classes(table: Ints, class_of: Ints) -> tuple[Ints, Ints]:
-    """Without classes that have no token, and with equal columns as one, by their first token."""
+    """`table` and `class_of` with equal columns merged, and without classes that have no token.
+
+    The new classes are numbered in the order of their first tokens.
+    """
     size = len(class_of)
     first = np.full(table.shape[1], size)
     first[class_of[::-1]] = np.arange(size)[::-1]
     used = np.argsort(first)[: int((first < size).sum())]
-    group, kept = number_rows(table[:, used].T)
+    group, representatives = number_rows(table[:, used].T)
     new_of = np.zeros(table.shape[1], dtype=np.int64)
     new_of[used] = group
-    return table[:, used[kept]], new_of[class_of]
+    return table[:, used[representatives]], new_of[class_of]
 
 
-def _met(table: Ints, first: int = 0) -> Ints:
-    """The states that can be reached from `first`, in the order in which they are met."""
+def _reachable(table: Ints, first: int = 0) -> Ints:
+    """The states that can be reached from `first`, in breadth-first order."""
     known = np.zeros(len(table), dtype=bool)
     known[first] = True
     order = [np.array([first])]
@@ -260,13 +296,14 @@ def _met(table: Ints, first: int = 0) -> Ints:
     return np.concatenate(order)
 
 
-def _parts(table: Ints, accepting: Bools) -> Ints:
-    """The part of each state (Q,); states of one part accept the same sequences.
+def _equivalent_states(table: Ints, accepting: Bools) -> Ints:
+    """The part (Q,) of each state in a partition; states of one part accept the same sequences.
 
     The partition into accepting and other states is refined until no class of tokens separates two
-    states of one part. The largest piece of a part that is divided keeps its number, and only
-    states that lead to the other pieces are looked at next (Hopcroft): time hardly grows faster
-    than the number of states, even where they make a long chain, as those of a length do.
+    states of one part. When a part is divided, its largest piece keeps the number, and only states
+    with a transition into one of the other pieces have to be checked again (Hopcroft). So the time
+    is almost linear in the number of states, also for long chains of states, as rules about the
+    length have.
     """
     targets = table.ravel()
     by_target = np.argsort(targets, kind="stable")
@@ -274,42 +311,32 @@ def _parts(table: Ints, accepting: Bools) -> Ints:
     sources = by_target // table.shape[1]
     part = accepting.astype(np.int64)
     members = [set(np.flatnonzero(part == number).tolist()) for number in (0, 1)]
-    looked_at = np.arange(len(table))
-    while len(looked_at):
-        rows = np.column_stack([part[looked_at], part[table[looked_at]]])
-        pieces: dict[bytes, list[int]] = {}
-        for state, row in zip(looked_at.tolist(), rows, strict=True):
-            pieces.setdefault(row.tobytes(), []).append(state)
+    to_check = np.arange(len(table))
+    while len(to_check):
+        rows = np.column_stack([part[to_check], part[table[to_check]]])
+        by_row: dict[bytes, list[int]] = {}
+        for state, row in zip(to_check.tolist(), rows, strict=True):
+            by_row.setdefault(row.tobytes(), []).append(state)
         divided: dict[int, list[set[int]]] = {}
-        for piece in pieces.values():
+        for piece in by_row.values():
             divided.setdefault(int(part[piece[0]]), []).append(set(piece))
         changed: list[int] = []
-        for number, found in divided.items():
-            members[number].difference_update(*found)
-            found.append(members[number])  # those that were not looked at are alike
-            largest = members[number] = max(found, key=len)
-            for others in found:
-                if others is not largest and others:
-                    part[list(others)] = len(members)
-                    members.append(others)
-                    changed.extend(others)
+        for number, pieces in divided.items():
+            members[number].difference_update(*pieces)
+            pieces.append(members[number])  # states that need no check still have equal rows
+            largest = members[number] = max(pieces, key=len)
+            for piece_states in pieces:
+                if piece_states is not largest and piece_states:
+                    part[list(piece_states)] = len(members)
+                    members.append(piece_states)
+                    changed.extend(piece_states)
         leading = [sources[places[state] : places[state + 1]] for state in changed]
-        looked_at = np.unique(np.concatenate([looked_at[:0], *leading]))
+        to_check = np.unique(np.concatenate([to_check[:0], *leading]))
     return part
 
 
-def _numbered(table: Ints, accepting: Bools, class_of: Ints, order: Ints) -> Automaton:
-    """The states `order`, which lead only to each other, numbered from 0 on."""
+def _renumbered(table: Ints, accepting: Bools, class_of: Ints, order: Ints) -> Automaton:
+    """The automaton of the states `order`, numbered from 0; no transition may leave `order`."""
     number = np.empty(len(table), dtype=np.int64)
     number[order] = np.arange(len(order))
     return Automaton(number[table[order]], accepting[order], class_of)
-
-
-def number_rows(rows: NDArray[Any]) -> tuple[Ints, Ints]:
-    """A number for each different row, in the order of their first places, and these places."""
-    number: dict[bytes, int] = {}
-    found = [number.setdefault(row.tobytes(), len(number)) for row in rows]
-    numbers = np.array(found, dtype=np.int64)
-    places = np.empty(len(number), dtype=np.int64)
-    places[numbers[::-1]] = np.arange(len(rows))[::-1]
-    return numbers, places

@@ -1,33 +1,32 @@
-"""Regular expressions whose letters are whole tokens.
+"""Regular expressions over tokens, parsed and compiled to automata.
 
     the (big | small)+ dog .* "."
 
-A pattern is words with spaces between them, which stand for themselves, and signs:
+A pattern has words, separated by spaces, and signs:
 
     .           any token                   x*  x+  x?          any number, one or more, at most one
     [a b c]     one of these                x{3} x{2,} x{2,5}   three, at least two, two to five
-    [^ a b c]   any other token             x | y               either
-    "a b"       these words in this order   ( … )               what belongs together
+    [^ a b c]   any other token             x | y               x or y
+    "a b"       these words in this order   ( … )               a group
 
-A sign that is meant as a word is quoted or has a backslash before it. A dot inside a word is part
-of the word. What a word is as token ids is for the caller to say.
+A sign that is meant as a word must be quoted or have a backslash before it. A dot inside a word is
+part of the word. The caller says which token ids a word has.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from functools import reduce
 from operator import add, or_
 
-import numpy as np
-
 from bighmm.infer.rules.automaton import Automaton
+from bighmm.infer.rules.phrases import exactly, one_of
 
-Build = Callable[[int], Automaton]  # from the size of a vocabulary
-Spellings = Callable[[str], list[list[int]]]  # the ways to write a word or phrase as token ids
+Build = Callable[[int], Automaton]  # the automaton for a vocabulary of a given size
+Spellings = Callable[[str], list[list[int]]]  # all sequences of token ids of a word or phrase
 
-LARGEST_COUNT = 1000
+LARGEST_COUNT = 1000  # in {…}
 
 _TOO_DEEP = "a pattern has too many signs inside one another to be read; use fewer parentheses"
 _LEXEME = re.compile(
@@ -37,13 +36,14 @@ _LEXEME = re.compile(
 
 
 def parse(pattern: str, spellings: Spellings) -> tuple[Build, set[int]]:
-    """What builds the automaton of a pattern, and the token ids that occur in it.
+    """The function that builds the automaton of a pattern, and the token ids in the pattern.
 
-    Raises ValueError with one sentence if the pattern cannot be read.
+    Raises ValueError with one sentence if the pattern is malformed or nested too deeply; so does
+    the function.
     """
     parser = _Parser(pattern, spellings)
     try:
-        built = parser.either()
+        build_nested = parser.alternatives()
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if parser.kind != "end":
@@ -51,39 +51,19 @@ def parse(pattern: str, spellings: Spellings) -> tuple[Build, set[int]]:
 
     def build(size: int) -> Automaton:
         try:
-            return built(size)
+            return build_nested(size)
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
 
     return build, parser.ids
 
 
-def exactly(ids: Sequence[int], size: int) -> Automaton:
-    """Accepts this one sequence. States: how much of it there is, then a dead one."""
-    class_of, letters = classes_of(ids, size)
-    dead = len(ids) + 1
-    table = np.full((len(ids) + 2, len(letters) + 1), dead)
-    table[np.arange(len(ids)), class_of[list(ids)]] = np.arange(len(ids)) + 1
-    return Automaton(table, np.arange(len(ids) + 2) == len(ids), class_of)
-
-
-def one_of(ids: Collection[int], others: bool, size: int) -> Automaton:
-    """Accepts every single token of `ids` or, with `others`, every single one that is not."""
-    class_of = np.full(size, int(others))
-    class_of[list(ids)] = int(not others)
-    return Automaton(np.array([[2, 1], [2, 2], [2, 2]]), np.arange(3) == 1, class_of)
-
-
-def classes_of(ids: Collection[int], size: int) -> tuple[np.ndarray, dict[int, int]]:
-    """A class for each token of `ids`, and one more, the last, for all others."""
-    letters = {token: letter for letter, token in enumerate(dict.fromkeys(ids))}
-    class_of = np.full(size, len(letters))
-    class_of[list(letters)] = list(letters.values())
-    return class_of, letters
-
-
 class _Parser:
-    """Recursive descent: either, sequence, repeated, single; each gives what builds its part."""
+    """A recursive descent parser.
+
+    `alternatives`, `sequence`, `repeated` and `single` parse one level of the grammar each, and
+    return the function that builds the automaton of the part they have read.
+    """
 
     def __init__(self, pattern: str, spellings: Spellings) -> None:
         self.pattern = pattern
@@ -100,18 +80,19 @@ class _Parser:
         if not self.pattern[self.place :].strip():
             self.kind, self.value = "end", ""
             return
-        found = _LEXEME.match(self.pattern, self.place)
-        if found is None:
+        match = _LEXEME.match(self.pattern, self.place)
+        if match is None:
             raise self.error(f"{self.pattern[self.place :].strip()[0]!r} is out of place")
-        self.place = found.end()
-        self.kind = str(found.lastgroup)
-        self.value = found[self.kind]
+        self.place = match.end()
+        self.kind = str(match.lastgroup)
+        self.value = match[self.kind]
         if self.kind == "sign":
             self.kind = self.value
         elif self.kind == "word" and self.value == ".":
             self.kind = "."
 
-    def either(self) -> Build:
+    def alternatives(self) -> Build:
+        """x | y | …"""
         parts = [self.sequence()]
         while self.kind == "|":
             self.advance()
@@ -119,12 +100,14 @@ class _Parser:
         return lambda size: reduce(or_, (part(size) for part in parts))
 
     def sequence(self) -> Build:
+        """x y …, possibly empty."""
         parts: list[Build] = []
         while self.kind not in ("end", "|", ")"):
             parts.append(self.repeated())
         return lambda size: reduce(add, (part(size) for part in parts), exactly((), size))
 
     def repeated(self) -> Build:
+        """x, followed by any number of the signs * + ? {…}."""
         part = self.single()
         while self.kind in ("*", "+", "?", "count"):
             least, most = self.count()
@@ -133,28 +116,30 @@ class _Parser:
         return part
 
     def count(self) -> tuple[int, int | None]:
+        """The least and the largest number of repetitions of the current sign; None: no limit."""
         if self.kind != "count":
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[self.kind]
-        least, comma, most = self.value.partition(",")
-        smallest, largest = int(least), int(most or least)
-        if not smallest <= largest <= LARGEST_COUNT:
+        first, comma, second = self.value.partition(",")
+        least, most = int(first), int(second or first)
+        if not least <= most <= LARGEST_COUNT:
             raise self.error(
                 f"{{{self.value}}} must be two numbers of at most {LARGEST_COUNT}, smallest first"
             )
-        return smallest, None if comma and not most else largest
+        return least, None if comma and not second else most
 
     def single(self) -> Build:
+        """A word, a phrase in quotes, a dot, a group, or square brackets."""
         kind, value = self.kind, self.value
         if kind in ("quoted", "word"):
-            found = self.spell(value)
+            spellings = self.spell(value)
             self.advance()
-            return lambda size: reduce(or_, (exactly(ids, size) for ids in found))
+            return lambda size: reduce(or_, (exactly(ids, size) for ids in spellings))
         if kind == ".":
             self.advance()
             return lambda size: one_of((), True, size)
         if kind == "(":
             self.advance()
-            inside = self.either()
+            inside = self.alternatives()
             self.close(")")
             return inside
         if kind in ("[", "[^"):
@@ -165,7 +150,7 @@ class _Parser:
         raise self.error(f"there is nothing before {value!r}" if value else "it ends too soon")
 
     def members(self) -> set[int]:
-        """What stands in square brackets: words of one token each."""
+        """The tokens in square brackets; ValueError for a word that is not a single token."""
         ids: set[int] = set()
         while self.kind in ("quoted", "word", "."):
             for spelling in self.spell(self.value):
@@ -176,17 +161,21 @@ class _Parser:
         return ids
 
     def spell(self, word: str) -> list[list[int]]:
-        found = self.spellings(re.sub(r"\\(.)", r"\1", word))
-        self.ids.update(token for ids in found for token in ids)
-        return found
+        """All sequences of token ids of a word, whose backslashes are removed first."""
+        spellings = self.spellings(re.sub(r"\\(.)", r"\1", word))
+        self.ids.update(token for ids in spellings for token in ids)
+        return spellings
 
     def close(self, sign: str) -> None:
+        """Read a closing sign; ValueError if it is missing."""
         if self.kind != sign:
             raise self.error(f"a {sign!r} is missing")
         self.advance()
 
 
 def _repeat(part: Build, least: int, most: int | None) -> Build:
+    """`part` at least `least` times, and at most `most` times unless that is None."""
+
     def build(size: int) -> Automaton:
         one, none = part(size), exactly((), size)
         rest = one.repeated() if most is None else none

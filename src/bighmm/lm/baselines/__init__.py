@@ -1,7 +1,7 @@
-"""Language models to compare with, trained, opened and asked through the same commands.
+"""Baselines: other language models to compare with, behind the same commands.
 
-A baseline is one file in this folder: a class that registers itself with `@register`, under a name
-and with the dataclass of its options, and satisfies `Baseline`. `find` imports all of them.
+A baseline is one module of this package. It has a class that implements `Baseline` and is decorated
+with `@register`, with a name and the dataclass of its options. `find` imports all modules.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Kind:
     model: type[Baseline]
     fit: Callable[[Any, Corpus], Baseline] | None  # from counts, at once; None: trained in steps
 
+
+__all__ = ["REGISTRY", "Baseline", "Kind", "find", "register"]
 
 REGISTRY = Registry[Kind](__name__, "baseline")
 find = REGISTRY.find

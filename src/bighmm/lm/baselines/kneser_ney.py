@@ -2,31 +2,34 @@
 
 Conventions:
 
-- A sentence runs up to and with an end mark, which is predicted like any word. Contexts do not
-  reach over it: a sentence begins with one start symbol <s>, which is a context and never
-  predicted. A stream without end marks is one sentence.
-- The vocabulary is closed and <unk> is a word like any other. Every level is interpolated with the
-  one below, and the words by themselves with the uniform distribution over the vocabulary, so
-  every word has a probability after every context, and they sum to one.
-- The highest order counts how often an n-gram occurs. Lower orders count the different words (or
-  <s>) that occur before it. N-grams that begin with <s> have nothing before them, so in every order
-  they count how often they occur, as in SRILM and KenLM; counts of different words would all be 1
-  there and say nothing about how sentences begin.
-- Each order has three discounts, for n-grams counted once, twice, and more often; see
-  `estimate_discounts`, also for what is done where the counts do not give them.
+- A sentence ends with its end mark, which is predicted like any word. It begins with one start
+  symbol <s>, which is part of contexts and never predicted. Contexts do not reach into the sentence
+  before. A stream without end marks is one sentence.
+- The vocabulary is closed, and <unk> is a word like any other. Every order is interpolated with the
+  order below, and order 1 with the uniform distribution over the vocabulary. So every word has a
+  positive probability after every context, and these sum to one.
+- The count of an n-gram of the highest order is the number of its occurrences. The count of an
+  n-gram of a lower order is the number of different words (or <s>) that occur before it. N-grams
+  that begin with <s> have no word before them, so their count is the number of occurrences in every
+  order, as in SRILM and KenLM.
+- Each order has three discounts, for n-grams with count 1, 2, and 3 or more
+  (`estimate_discounts`).
 
 With order 5 this gives test perplexities of 141.2 on Penn Treebank and 220.1 on WikiText-2.
 
-A model is kept in backoff form, as in ARPA files: an n-gram that was seen has its interpolated
-probability, and any other that of the n-gram without its first word times the weight of its
-context (1 for a context that was not seen).
+A model is stored with backoff weights, as in ARPA files: an n-gram that was seen has its
+interpolated probability. Any other has the probability of the n-gram without its first word, times
+the backoff weight of its context (1 for a context that was not seen).
 
     p(w | h) = p[h w]  if h w was seen,  else  backoff[h] p(w | h without its first word)
 
-The n-grams of order n are numbered, and number i is stored as keys[i], the number of its first
-n - 1 words among those of order n - 1, times (vocabulary size + 1), plus its last word. Keys are
-sorted, so that the words that follow a context are side by side. Words number themselves, and <s>
-comes after the last.
+The n-grams of each order are numbered. With c the number of its first n - 1 words among the n-grams
+of order n - 1, and w its last word, the n-gram with number i has
+
+    keys[i] = c (vocabulary size + 1) + w.
+
+Keys are sorted, so the words that follow a context are contiguous. The number of a word is its id;
+<s> has the id after the last word.
 """
 
 from __future__ import annotations
@@ -65,17 +68,17 @@ class Level:
     """The n-grams of one order; all arrays are (n-grams,)."""
 
     keys: np.ndarray  # int64, ascending
-    log_probs: np.ndarray  # float64: of the last word after the others
-    log_backoffs: np.ndarray  # float64: the n-gram as a context; 0 if nothing followed it
+    log_probs: np.ndarray  # float64, ln p(last word | other words)
+    log_backoffs: np.ndarray  # float64, ln of the backoff weight as a context; 0 if never a context
 
 
 @dataclass(frozen=True, eq=False)
 class KneserNey:
-    """An n-gram model, made by `KneserNey.fit`, `KneserNey.load` or `read_arpa`."""
+    """An n-gram model, from `KneserNey.fit`, `KneserNey.load` or `read_arpa`."""
 
     vocabulary_size: int
     end: int | None  # the end mark
-    levels: list[Level]  # of order 1, 2, ...
+    levels: list[Level]  # of orders 1, 2, …
     discounts: np.ndarray | None = None  # (order, 3); None if the model is from an ARPA file
 
     @classmethod
@@ -88,20 +91,23 @@ class KneserNey:
         discounts: Discounts = "modified",
         documents: np.ndarray | None = None,
     ) -> KneserNey:
-        """The model of a stream of token ids.
+        """The model of a stream of token ids (T,).
 
+        end: the id of the end mark.
         discounts: "modified" for three discounts in each order, "single" for one.
-        documents: where documents begin; a sentence begins there too, also without an end mark.
+        documents: offsets where documents begin; each begins a sentence, also without an end mark.
+
+        Raises ValueError for an order below 1, unknown discounts, and wrong or no token ids.
         """
         if order < 1:
             raise ValueError(f"the order is {order}; it must be at least 1")
         if discounts not in ("modified", "single"):
             raise ValueError(f"discounts is {discounts!r}; it must be 'modified' or 'single'")
-        counted = _count(_Stream(tokens, vocabulary_size, end, documents), order)
-        chosen = np.array([estimate_discounts(c.counts, discounts) for c in counted])
+        counts = _count(_Stream(tokens, vocabulary_size, end, documents), order)
+        estimated = np.array([estimate_discounts(c.counts, discounts) for c in counts])
         levels: list[Level] = []
         below = np.full(1, 1 / vocabulary_size)  # the uniform distribution
-        for n_grams, discount in zip(counted, chosen, strict=True):
+        for n_grams, discount in zip(counts, estimated, strict=True):
             probs, weights = _interpolate(n_grams, discount, below)
             if levels:
                 np.log(weights, out=levels[-1].log_backoffs)
@@ -110,7 +116,7 @@ class KneserNey:
             with np.errstate(divide="ignore"):
                 levels.append(Level(n_grams.keys, np.log(probs), np.zeros(len(probs))))
             below = probs
-        return cls(vocabulary_size, end, levels, chosen)
+        return cls(vocabulary_size, end, levels, estimated)
 
     @property
     def order(self) -> int:
@@ -118,26 +124,30 @@ class KneserNey:
         return len(self.levels)
 
     def log_probs(self, tokens: np.ndarray, documents: np.ndarray | None = None) -> np.ndarray:
-        """ln p(token | the sentence before it) for every token of a stream: (tokens,) float64."""
+        """ln p(token | its sentence before it) for every token of a stream (T,): (T,) float64.
+
+        documents: offsets of documents, as in `fit`.
+        """
         stream = _Stream(tokens, self.vocabulary_size, self.end, documents)
         result = self.levels[0].log_probs[stream.words]
-        numbers = stream.words  # of the n-gram of the present order that ends here
+        numbers = stream.words  # of the n-gram of the current order that ends at each position
         for n in range(2, self.order + 1):
-            here = stream.ends(n)
-            here = here[numbers[here - 1] >= 0]  # the context was seen
-            contexts = numbers[here - 1]
-            found = self._find(n, contexts, stream.words[here])
-            result[here] += self.levels[n - 2].log_backoffs[contexts]
-            result[here[found >= 0]] = self.levels[n - 1].log_probs[found[found >= 0]]
+            places = stream.ends(n)
+            places = places[numbers[places - 1] >= 0]  # where the context was seen
+            contexts = numbers[places - 1]
+            n_grams = self._find(n, contexts, stream.words[places])
+            seen = n_grams >= 0
+            result[places] += self.levels[n - 2].log_backoffs[contexts]
+            result[places[seen]] = self.levels[n - 1].log_probs[n_grams[seen]]
             numbers = np.full(len(numbers), -1)
-            numbers[here] = found
+            numbers[places] = n_grams
         return result[stream.is_token]
 
     def next_probs(self, context: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The distribution of the token after `context`: (vocabulary,) float64.
+        """The distribution of the token after `context`: (vocabulary size,) float64.
 
-        context: a stream of token ids, of which the last sentence counts, from its beginning on.
-        It may be empty; the distribution is then that of first words.
+        context: token ids from the beginning of a sentence; only the last sentence matters. If it
+            is empty, the result is the distribution of the first word of a sentence.
         """
         size = self.vocabulary_size
         history = np.append(size, _checked(context, size))
@@ -156,16 +166,16 @@ class KneserNey:
         return probs
 
     def perplexity(self, tokens: np.ndarray) -> float:
-        """Perplexity of a stream; every token counts, end marks and unknown words included."""
+        """The perplexity of a stream (T,); every token counts, also end marks and unknown words."""
         per_token = -float(self.log_probs(tokens).mean())
         return math.exp(per_token) if per_token < 700 else math.inf
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a folder; one that `save` wrote before is replaced."""
+        """Write the model to a folder; ValueError if it holds anything but an earlier model."""
         target = Path(folder)
 
-        def earlier(there: Path) -> bool:
-            return is_earlier_save(there, SETTINGS, [TENSORS], lambda found: "order" in found)
+        def may_replace(existing: Path) -> bool:
+            return is_earlier_save(existing, SETTINGS, [TENSORS], lambda saved: "order" in saved)
 
         def fill(fresh: Path) -> None:
             arrays = {
@@ -186,23 +196,23 @@ class KneserNey:
             }
             write_json(fresh / SETTINGS, settings)
 
-        replace_folder(target, fill, keep_previous=False, earlier=earlier)
+        replace_folder(target, fill, keep_previous=False, may_replace=may_replace)
 
     @classmethod
     def load(cls, folder: str | Path) -> KneserNey:
-        """A model that `save` wrote; ValueError if it is missing or damaged."""
-        found = existing_folder(Path(folder))
-        if found is None:
+        """The model in a folder that `save` wrote; ValueError if it is missing or damaged."""
+        existing = existing_folder(Path(folder))
+        if existing is None:
             raise ValueError(f"there is no n-gram model {folder}")
-        settings = read_json(found / SETTINGS)
+        settings = read_json(existing / SETTINGS)
         try:
             if settings["format"] != FORMAT:
                 raise ValueError(
                     f"the n-gram model {folder} is of format {settings['format']}, and this "
                     f"version reads format {FORMAT}"
                 )
-            check_hashes(found, settings["files"])
-            arrays = load_file(found / TENSORS)
+            check_hashes(existing, settings["files"])
+            arrays = load_file(existing / TENSORS)
             levels = [
                 Level(*(arrays[f"{n}.{field}"] for field in Level.__dataclass_fields__))
                 for n in range(settings["order"])
@@ -211,12 +221,13 @@ class KneserNey:
                 settings["vocabulary_size"], settings["end"], levels, arrays.get("discounts")
             )
         except (KeyError, TypeError, SafetensorError) as error:
-            raise ValueError(f"{found} is damaged ({type(error).__name__}: {error})") from None
+            raise ValueError(f"{existing} is damaged ({type(error).__name__}: {error})") from None
 
     def _find(self, n: int, contexts: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """The numbers of n-grams, -1 for those that were not seen.
+        """The numbers (N,) of n-grams of order n, -1 for those that were not seen.
 
-        contexts: the numbers of their first n - 1 words, or -1.
+        contexts: the numbers (N,) of their first n - 1 words, or -1.
+        words: their last words (N,).
         """
         return find_keys(self.levels[n - 1].keys, contexts * (self.vocabulary_size + 1) + words)
 
@@ -229,16 +240,18 @@ class KneserNey:
 
 
 def estimate_discounts(counts: np.ndarray, discounts: Discounts = "modified") -> np.ndarray:
-    """What is taken off the counts 1, 2, and 3 and above of n-grams of one order: (3,) float64.
+    """The discounts of n-grams of one order with count 1, 2, and 3 or more: (3,) float64.
+
+    counts: of all n-grams of the order.
 
     With n_k the number of n-grams with count k, and Y = n_1 / (n_1 + 2 n_2),
 
-        D_k = k - (k + 1) Y n_(k+1) / n_k
+        D_k = k - (k + 1) Y n_(k+1) / n_k.
 
-    Where n_k or n_(k+1) is zero, or D_k not between 0 and k, D_k is Y, which is the single discount
-    of Kneser & Ney. Where n_1 or n_2 is zero, as in tiny corpora, or where rare words have been
-    replaced, there is no Y, and all discounts are 0.5. So always 0 < D_k < k, and no word is ever
-    left without a probability.
+    If n_k or n_(k+1) is zero, or D_k is not between 0 and k, then D_k = Y, the single discount of
+    Kneser & Ney. If n_1 or n_2 is zero, as in tiny corpora or where rare words have been replaced,
+    Y is not defined, and all discounts are 0.5. So 0 < D_k < k in all cases, and no word gets the
+    probability 0.
     """
     n = np.bincount(np.minimum(counts, 5), minlength=6).tolist()
     if not (n[1] and n[2]):
@@ -252,8 +265,16 @@ def estimate_discounts(counts: np.ndarray, discounts: Discounts = "modified") ->
     return result
 
 
+def find_keys(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """The places (N,) of `queries` (N,) in the sorted `keys`, -1 for those that are missing."""
+    if not len(keys):
+        return np.full(queries.shape, -1)
+    places = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.where(keys[places] == queries, places, -1)
+
+
 class _Stream:
-    """Token ids with <s> put before every sentence."""
+    """Token ids with <s> inserted before every sentence."""
 
     def __init__(
         self,
@@ -275,7 +296,7 @@ class _Stream:
         self.is_token = self.words != self.start
         positions = np.arange(len(self.words))
         last_start = np.maximum.accumulate(np.where(self.is_token, 0, positions))
-        self.before = positions - last_start  # how many symbols of the sentence come before this
+        self.before = positions - last_start  # number of symbols before it in the same sentence
 
     def ends(self, n: int) -> np.ndarray:
         """The positions with at least n - 1 symbols of their sentence before them."""
@@ -283,7 +304,7 @@ class _Stream:
 
 
 @dataclass
-class _Counted:
+class _NgramCounts:
     """The n-grams of one order in a stream; all arrays are (n-grams,)."""
 
     keys: np.ndarray
@@ -292,56 +313,50 @@ class _Counted:
     shorter: np.ndarray  # the number of the n-gram without its first word, one order below
 
 
-def _count(stream: _Stream, order: int) -> list[_Counted]:
-    """The n-grams of orders 1 to `order`, with counts as Kneser-Ney smoothing wants them."""
+def _count(stream: _Stream, order: int) -> list[_NgramCounts]:
+    """The n-grams of orders 1 to `order`, with the counts of Kneser-Ney smoothing."""
     base = stream.start + 1
-    numbers = stream.words  # of the n-gram of the present order that ends here
+    numbers = stream.words  # of the n-gram of the current order that ends at each position
     counts = np.bincount(numbers, minlength=base)
     counts[stream.start] = 0  # <s> is not predicted
-    nothing = np.zeros(base, dtype=np.int64)
-    result = [_Counted(np.arange(base), counts, nothing, nothing)]
+    zeros = np.zeros(base, dtype=np.int64)
+    result = [_NgramCounts(np.arange(base), counts, zeros, zeros)]
     for n in range(2, order + 1):
-        here = stream.ends(n)
+        places = stream.ends(n)
         keys, first, inverse, counts = np.unique(
-            numbers[here - 1] * base + stream.words[here],
+            numbers[places - 1] * base + stream.words[places],
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
-        shorter = numbers[here[first]]
+        shorter = numbers[places[first]]
         lower = result[-1]
         different_before = np.bincount(shorter, minlength=len(lower.keys))
-        begins = np.zeros(len(lower.keys), dtype=bool)  # with <s>
-        begins[numbers[stream.before == n - 2]] = True
-        lower.counts = np.where(begins, lower.counts, different_before)
-        result.append(_Counted(keys, counts, keys // base, shorter))
+        begins_with_start = np.zeros(len(lower.keys), dtype=bool)
+        begins_with_start[numbers[stream.before == n - 2]] = True
+        lower.counts = np.where(begins_with_start, lower.counts, different_before)
+        result.append(_NgramCounts(keys, counts, keys // base, shorter))
         numbers = np.full(len(numbers), -1)
-        numbers[here] = inverse
+        numbers[places] = inverse
     return result
 
 
 def _interpolate(
-    n_grams: _Counted, discounts: np.ndarray, below: np.ndarray
+    n_grams: _NgramCounts, discounts: np.ndarray, below: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The probabilities of n-grams, and the weight of the lower order in each of their contexts.
+    """The probabilities (n-grams,), and the backoff weights of their contexts (lower n-grams,).
 
-    below: the probabilities of the n-grams of the lower order.
+    discounts: those of the order (3,).
+    below: the probabilities (lower n-grams,) of the order below.
     """
     counts, contexts = n_grams.counts, n_grams.contexts
-    taken = np.append(0, discounts)[np.minimum(counts, 3)]
+    discount = np.append(0, discounts)[np.minimum(counts, 3)]
     totals = np.bincount(contexts, counts, minlength=len(below))
     weights = np.ones(len(below))
-    np.divide(np.bincount(contexts, taken, minlength=len(below)), totals, weights, where=totals > 0)
-    probs = (counts - taken) / totals[contexts] + weights[contexts] * below[n_grams.shorter]
+    discounted = np.bincount(contexts, discount, minlength=len(below))
+    np.divide(discounted, totals, weights, where=totals > 0)
+    probs = (counts - discount) / totals[contexts] + weights[contexts] * below[n_grams.shorter]
     return probs, weights
-
-
-def find_keys(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where `wanted` are in the sorted `keys`, -1 for those that are not."""
-    if not len(keys):
-        return np.full(wanted.shape, -1)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, at, -1)
 
 
 def _checked(tokens: Sequence[int] | np.ndarray, vocabulary_size: int) -> np.ndarray:

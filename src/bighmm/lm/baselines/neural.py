@@ -1,9 +1,8 @@
-"""Neural baselines of Chiu & Rush 2020: a feed-forward n-gram model and an LSTM, weight-tied.
+"""Neural baselines of Chiu & Rush 2020: a feed-forward n-gram model and an LSTM, with tied weights.
 
-Both predict a word from the one before it and a state: the words before that, or the LSTM's
-vectors. The word before the first is the end mark. They are trained on streams whose state is
-carried over end marks, and by default evaluated so too ("carry"); "reset" starts every sentence
-anew.
+Both predict a word from the previous word and a state: the words before it, or the vectors of the
+LSTM. The end mark stands for the word before the first. Training and, by default, evaluation carry
+the state over end marks ("carry"); with "reset" every sentence begins with a new state.
 """
 
 from __future__ import annotations
@@ -35,13 +34,16 @@ from bighmm.ops import memory as limits
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
 
-State = dict[str, Tensor]  # every tensor has the rows of the batch first
+State = dict[str, Tensor]  # the first dimension of every tensor is the batch
 
 
 class Network(nn.Module):
-    """A network between word embeddings, which are also its output weights."""
+    """A network with word embeddings that are also its output weights.
 
-    memory: int | None = None  # how many previous words a prediction depends on; None: all
+    Subclasses implement `begin` and `hidden`.
+    """
+
+    memory: int | None = None  # number of previous words that a prediction depends on; None: all
 
     def __init__(
         self, vocabulary_size: int, width: int, dropout: float, init_scale: float = 1.0
@@ -53,36 +55,39 @@ class Network(nn.Module):
         self.dropout = dropout
 
     def begin(self, rows: int, end: int) -> State:
-        """The state before a text."""
+        """The state before the first word, for B rows."""
         raise NotImplementedError
 
     def hidden(self, previous: Tensor, state: State, key: Tensor | None) -> tuple[Tensor, State]:
-        """(B, T, H) from the words before each position (B, T), and the state after them."""
+        """Vectors (B, T, H) that predict the words after `previous` (B, T), and the next state."""
         raise NotImplementedError
 
     def forward(
         self, previous: Tensor, state: State, key: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Logits (B, T, V) of the words after `previous`, and the state after them.
+        """Logits (B, T, V) of the words after `previous` (B, T), and the next state.
 
-        With a key there is dropout, which is a function of it.
+        key: () int64, see `base.randomness`; dropout is a function of it. None: no dropout.
         """
         hidden, state = self.hidden(previous, state, key)
         return functional.linear(self.drop(hidden, key, 0), self.words), state
 
     def embed(self, tokens: Tensor, key: Tensor | None) -> Tensor:
+        """The embeddings (B, T, H) of tokens (B, T), with dropout if there is a key."""
         return self.drop(functional.embedding(tokens, self.words), key, 1)
 
     def drop(self, x: Tensor, key: Tensor | None, place: int) -> Tensor:
-        """Dropout; each `place` in the network has a mask of its own, a function of the key."""
+        """x with dropout; the mask is a function of the key and of the `place` in the network."""
         if key is None or self.dropout == 0:
             return x
         noise = randomness.noise(randomness.scrambled(key + place), x.numel()).view(x.shape)
-        kept = noise >= round((self.dropout - 0.5) * 2**63) * 2  # noise is from -2^63 to 2^63
+        kept = noise >= round((self.dropout - 0.5) * 2**63) * 2  # noise is in -2^63 … 2^63 - 1
         return torch.where(kept, x / (1 - self.dropout), 0.0)
 
 
 class FeedForward(Network):
+    """A feed-forward network over the last order - 1 words; its state is all but the last one."""
+
     memory: int
 
     def __init__(self, options: FeedForwardOptions, vocabulary_size: int) -> None:
@@ -105,6 +110,8 @@ class FeedForward(Network):
 
 
 class LSTM(Network):
+    """Layers of LSTMs; the state is the output and the cell of each layer, (B, layers, H)."""
+
     def __init__(self, options: LSTMOptions, vocabulary_size: int) -> None:
         super().__init__(vocabulary_size, options.width, options.dropout, options.init_scale)
         self.layers = nn.ModuleList(
@@ -127,7 +134,7 @@ class LSTM(Network):
 
 
 class NeuralLM:
-    """A network with its vocabulary; trained in steps (see `train.objective`)."""
+    """A network with its vocabulary, trained in steps (see `train.losses`)."""
 
     family: str
     convention: Convention = "carry"
@@ -151,16 +158,16 @@ class NeuralLM:
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers the model is made of."""
+        """The number of trained parameters."""
         return sum(p.numel() for p in self.params.parameters())
 
     def to(self, device: torch.device | str, matmul_dtype: MatmulDtype = "auto") -> NeuralLM:
-        """Move to a device; the type of its products stays float32."""
+        """Move to a device and return the model; matrix products are always in float32."""
         self.params.to(device)
         return self
 
     def clear_cache(self) -> None:
-        """Does nothing: no values are cached."""
+        """Does nothing, because this model caches nothing."""
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
@@ -174,7 +181,7 @@ class NeuralLM:
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "carry"
     ) -> Evaluation:
-        """Perplexity; every token counts."""
+        """The perplexity of a split of a corpus, or of token ids; every token counts."""
         vocabulary = self.tokenizer.fingerprint()
         tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
         if len(tokens) == 0:
@@ -205,7 +212,7 @@ class NeuralLM:
 
     @classmethod
     def load(cls, folder: Path) -> NeuralLM:
-        """Raises ValueError with one sentence if a file is missing or damaged."""
+        """The model that `save_pretrained` wrote; ValueError if a file is missing or damaged."""
         config = read_json(folder / CONFIG)
         check_hashes(folder, config["files"])
         tokenizer = load_tokenizer(folder)
@@ -230,7 +237,11 @@ class LSTMLM(NeuralLM):
 
 
 class NeuralPredictor:
-    """Answers about token ids, computed in windows that fit in memory."""
+    """Probabilities and samples of token ids, computed in windows that fit in memory.
+
+    first: the word before the first word of a text.
+    end: the end mark, at which samples end.
+    """
 
     def __init__(self, network: Network, first: int, end: int | None) -> None:
         self.network, self.first, self.end = network, first, end
@@ -239,7 +250,7 @@ class NeuralPredictor:
     def log_prob(
         self, tokens: Tensor, lengths: Tensor | None = None, after: Tensor | int = 0
     ) -> Tensor:
-        """log p (B,) of each row after its first `after` (B, 1) tokens, given these."""
+        """log p (B,) of each row; its first `after` (B, 1) tokens are only conditioned on."""
         ids, lengths = self._read(tokens, lengths)
         found = torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
         for begin, log_probs, _ in self._windows(ids):
@@ -251,10 +262,10 @@ class NeuralPredictor:
         return found
 
     def log_prob_of_stream(self, tokens: Tensor) -> Tensor:
-        """log p of one long row (T,).
+        """log p () of one long row (T,).
 
-        Where memory is bounded, parts of it are computed as a batch, each with the words before it
-        that its first word depends on.
+        If a prediction depends on a limited number of words, the row is cut into parts that are
+        computed as a batch, each with the words before it that its first word depends on.
         """
         tokens, memory = tokens.to(self.network.words.device), self.network.memory
         if memory is None:
@@ -306,6 +317,7 @@ class NeuralPredictor:
         return torch.stack(drawn, 1) if drawn else start.new_zeros(n, 0)
 
     def _read(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Token ids (B, T) and lengths (B,) on the network's device; ValueError for wrong ids."""
         ids = torch.as_tensor(tokens, device=self.network.words.device).long()
         if lengths is None:
             lengths = torch.full((len(ids),), ids.shape[1])
@@ -315,7 +327,7 @@ class NeuralPredictor:
         return ids, torch.as_tensor(lengths, device=ids.device)
 
     def _windows(self, ids: Tensor) -> Any:
-        """(first position, log p (B, T, V) of the words from there, state) window by window."""
+        """(first position, log p (B, T, V) of words at its positions, next state) by window."""
         first = ids.new_full((len(ids), 1), self.first)
         previous = torch.cat([first, ids[:, :-1]], dim=1) if ids.shape[1] else ids
         state = self.network.begin(len(ids), self.first)

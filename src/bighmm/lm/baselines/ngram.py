@@ -1,4 +1,4 @@
-"""The n-gram model of `kneser_ney` as a language model: with its vocabulary, and as a folder."""
+"""The n-gram baseline: a Kneser-Ney model with its vocabulary, in one folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NgramLM:
 
     @classmethod
     def fit(cls, options: NgramOptions, corpus: Corpus) -> NgramLM:
-        """The model of a corpus' training text."""
+        """The model of the training split of a corpus."""
         tokenizer = corpus.tokenizer
         model = KneserNey.fit(
             np.asarray(corpus.split("train")),
@@ -49,7 +49,7 @@ class NgramLM:
 
     @classmethod
     def load(cls, folder: Path) -> NgramLM:
-        """Raises ValueError with one sentence if a file is missing or damaged."""
+        """The model that `save_pretrained` wrote; ValueError if a file is missing or damaged."""
         config = read_json(folder / "config.json")
         if not isinstance(config, dict) or not {"vocabulary", "options"} <= set(config):
             raise ValueError(f"{folder / 'config.json'} is damaged: it does not describe a model")
@@ -73,7 +73,7 @@ class NgramLM:
 
     @property
     def num_parameters(self) -> int:
-        """A probability for every n-gram, and a weight for those that are contexts."""
+        """The number of probabilities (one per n-gram) and of backoff weights that are not 1."""
         return sum(
             len(level.log_probs) + int(np.count_nonzero(level.log_backoffs))
             for level in self.model.levels
@@ -81,11 +81,11 @@ class NgramLM:
 
     @property
     def device(self) -> torch.device:
-        """Always the CPU: a table of n-grams stays in main memory."""
+        """The CPU: the tables of n-grams are always in main memory."""
         return torch.device("cpu")
 
     def to(self, device: torch.device | str, matmul_dtype: MatmulDtype = "auto") -> NgramLM:
-        """The model itself, which stays where it is."""
+        """The model itself: it always stays on the CPU."""
         return self
 
     def encode(self, text: str) -> list[int]:
@@ -100,7 +100,10 @@ class NgramLM:
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "reset"
     ) -> Evaluation:
-        """Perplexity; every token counts. An n-gram model always starts anew after an end mark."""
+        """The perplexity of a split of a corpus, or of token ids; every token counts.
+
+        Raises ValueError for the convention "carry": contexts never reach over an end mark.
+        """
         if convention != "reset":
             raise ValueError("an n-gram model carries nothing over an end mark; leave out --carry")
         vocabulary = self.tokenizer.fingerprint()
@@ -111,7 +114,7 @@ class NgramLM:
 
 
 class NgramPredictor:
-    """Answers one row at a time: lookups in a table are fast enough."""
+    """Probabilities and samples of token ids, computed row by row."""
 
     def __init__(self, model: KneserNey, end: int | None) -> None:
         self.model, self.end = model, end
@@ -153,12 +156,13 @@ class NgramPredictor:
         return int(draw_token(log_probs, temperature, generator))
 
     def _next(self, row: np.ndarray) -> np.ndarray:
-        """p (V,) after the last sentence of a row."""
+        """p(next token | last sentence of a row) (V,)."""
         ends = np.flatnonzero(row == (-1 if self.end is None else self.end))
         return self.model.next_probs(row[ends[-1] + 1 :] if len(ends) else row)
 
 
 def _rows(tokens: Tensor, lengths: Tensor | None) -> list[np.ndarray]:
+    """The rows of token ids (B, T) as arrays, each up to its length."""
     ids = torch.as_tensor(tokens).long().numpy()
     sizes = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
     return [row[:size] for row, size in zip(ids, sizes, strict=True)]

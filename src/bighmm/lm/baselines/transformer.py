@@ -1,8 +1,8 @@
-"""A causal transformer as a language model, weight-tied.
+"""The transformer baseline: a causal transformer with tied word embeddings.
 
-The probabilities of a word are a function of the last `context` words, however a text is cut into
-windows. To that end the reaches of the layers add up to `context`, and the words before a window,
-which are the state, are read again with it.
+The probabilities of a word depend on the last `context` words only, so they do not change with the
+windows into which a text is cut. For this, the attention spans of all layers add up to `context`,
+and each window is computed together with the words before it, which are the state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from bighmm.model.networks.pretrained import own_config
 
 
 class Transformer(Network):
-    """A network whose state is the last context − 1 words, "tokens", and their number, "seen"."""
+    """A transformer as a `Network`.
+
+    Its state is "tokens" (B, context - 1), the previous words, and "seen" (B,), how many of them
+    are words of the text; those before it are padding.
+    """
 
     memory: int
 
@@ -41,7 +45,7 @@ class Transformer(Network):
     def hidden(
         self, previous: Tensor, state: State, key: Tensor | None, layers: int | None = None
     ) -> tuple[Tensor, State]:
-        """As `Network.hidden`, after the first `layers` layers; without it after all of them."""
+        """As `Network.hidden`; with `layers`, the vectors after the first so many layers."""
         tokens, length = torch.cat([state["tokens"], previous], dim=1), previous.shape[1]
         missing = self.kept - state["seen"]
         hidden = self.backbone(self.embed(tokens, key), missing=missing, layers=layers)

@@ -4,11 +4,14 @@
 
     rule = c.contains([[5, 7], [9]]) & c.length(8, 12) & ~c.contains([[3]])
 
-`bighmm.infer.rules` has the rules about token ids, and the automata that they are compiled to. Here
-are rules that need a tokenizer: `words.py` makes them from phrases, with `whole_words.py` where
-tokens are parts of words; `text.py` from regular expressions over the text that tokens spell (with
-the extra `bighmm[outlines]`). `spelling.py` knows what tokens spell, `spacing.py` which spaces are
-between words, `seams.py` where words of two texts would run together.
+`bighmm.infer.rules` has the rules about token ids, and the automata that they are compiled to. The
+rules here need a tokenizer:
+
+- `words`: rules about words and phrases; `whole_words` for tokens that are parts of words.
+- `text`: regular expressions over characters, and JSON schemas (with the extra `bighmm[outlines]`).
+- `boundaries`: a text that follows a prefix begins and ends at word boundaries.
+- `spelling`: the bytes that each token adds to the text.
+- `spacing`: the spaces between the words of a word vocabulary.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
-"""What tokens spell, and automata over bytes as automata over tokens.
+"""The bytes that tokens add to a text, and automata over tokens from automata over bytes.
 
-Letters: V vocabulary, S states of an automaton over bytes, A its letters.
+An automaton reads each byte as a symbol, which says also whether the byte belongs to a word:
+symbol = byte + 256 · (IN_WORD, BETWEEN or INCOMPLETE). Automata have fewer letters than there are
+symbols: a letter is a set of symbols that they do not distinguish.
+
+Shape letters: V vocabulary, S states of an automaton over bytes, A its letters.
 """
 
 from __future__ import annotations
@@ -20,13 +24,14 @@ from bighmm.infer.rules.automaton import Automaton, Bools, Ints, number_pairs
 
 BYTES = 256
 SPACE = ord(" ")
-# What a byte belongs to: a word character, another one, or one that other tokens complete.
-IN_WORD, BETWEEN, UNSURE = range(3)
-MARK = 3 * BYTES  # the symbol of a token that spells nothing
+# A byte belongs to a word character, to another character, or to an incomplete character, of which
+# other tokens hold the other bytes.
+IN_WORD, BETWEEN, INCOMPLETE = range(3)
+MARK = 3 * BYTES  # the symbol of a token that adds no text
 SYMBOLS = MARK + 1
 
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_NO_WORD = (
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # how tokenizers with byte fallback show a byte
+_NOT_WORD_CHARACTERS = (
     (0x0E00, 0x109F),  # Thai, Lao, Tibetan, Burmese
     (0x1780, 0x17FF),  # Khmer
     (0x3040, 0x30FF),  # kana
@@ -38,11 +43,11 @@ _NO_WORD = (
 
 
 @dataclass(frozen=True, eq=False)
-class Spelled:
-    """What each token spells, also as symbols: byte + 256 · what the byte belongs to.
+class TokenSymbols:
+    """The bytes of each token, and its symbols.
 
-    `symbols` has the tokens sorted by length, the longest first (`order`): at place i the first
-    `counts[i]` tokens have a symbol.
+    Tokens are sorted by their number of symbols, the longest first: `symbols[i, j]` is symbol i of
+    token `order[j]`, which has one if j < counts[i].
     """
 
     contents: list[bytes | None]
@@ -51,90 +56,94 @@ class Spelled:
     counts: Ints  # (longest,)
 
 
-_KNOWN: WeakKeyDictionary[Tokenizer, Spelled] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Tokenizer, TokenSymbols] = WeakKeyDictionary()
 
 
-def spelled(tokenizer: Tokenizer) -> Spelled:
-    """What all tokens spell, cached for each tokenizer; raises ValueError as `spelling` does."""
-    if tokenizer not in _KNOWN:
-        contents = spelling(tokenizer)
+def symbols_of(tokenizer: Tokenizer) -> TokenSymbols:
+    """The bytes and symbols of all tokens, cached; raises ValueError as `token_bytes` does."""
+    if tokenizer not in _CACHE:
+        contents = token_bytes(tokenizer)
         single = (i for i, content in enumerate(contents) if content and len(content) == 1)
-        # Decoders replace such bytes, unless adjacent ones make a valid character.
-        unsure = {i for i in single if _BYTE.fullmatch(tokenizer.token(i))}
-        _KNOWN[tokenizer] = _in_symbols(contents, unsure)
-    return _KNOWN[tokenizer]
+        # Decoders replace the byte of such a token, unless it and its neighbours are a character.
+        incomplete = {i for i in single if _BYTE.fullmatch(tokenizer.token(i))}
+        _CACHE[tokenizer] = _in_symbols(contents, incomplete)
+    return _CACHE[tokenizer]
 
 
-def subword_contents(tokenizer: Tokenizer) -> list[bytes | None] | None:
-    """What each subword spells; None for a word vocabulary, and where that is not known."""
+def subword_bytes(tokenizer: Tokenizer) -> list[bytes | None] | None:
+    """The bytes of each token of a subword vocabulary, as `token_bytes`.
+
+    None for a vocabulary of words, and for a tokenizer whose spelling is unknown.
+    """
     if tokenizer.kind == "words":
         return None
     try:
-        return spelled(tokenizer).contents
+        return symbols_of(tokenizer).contents
     except ValueError:
         return None
 
 
-def spelling(tokenizer: Tokenizer) -> list[bytes | None]:
-    """What each token adds to the text; None for marks, which are not text.
+def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
+    """The bytes that each token adds to the text; None for marks, which add no text.
 
-    Words come without the spaces between them (see `spacing.py`). Raises ValueError for a kind of
-    tokenizer that is not known.
+    Words have no spaces here; `spacing` adds those between words. Raises ValueError for a subword
+    tokenizer with an unknown kind of decoder.
     """
     marks = {tokenizer.end, tokenizer.unknown}
     if isinstance(tokenizer, Subwords):
-        marks |= tokenizer.marks
+        marks |= tokenizer.ids_without_text
     spell = _spell(tokenizer)
     return [None if i in marks else spell(tokenizer.token(i)) for i in range(tokenizer.size)]
 
 
 @cache
 def in_word(character: str) -> bool:
-    """Whether a character joins letters beside it to one word: letters, marks, digits and `_`.
+    """Whether a character is a word character: a letter, a combining mark, a digit or `_`.
 
-    Scripts without spaces between words have no such characters.
+    Characters of scripts without spaces between words are not.
     """
     code = ord(character)
-    if any(first <= code <= last for first, last in _NO_WORD):
+    if any(first <= code <= last for first, last in _NOT_WORD_CHARACTERS):
         return False
     return character == "_" or unicodedata.category(character)[0] in "LMN"
 
 
 def over_tokens(
-    table: Ints, accepting: Bools, letter_of: Ints, spelled: Spelled, at_end: Ints | None = None
+    table: Ints, accepting: Bools, letter_of: Ints, tokens: TokenSymbols, at_end: Ints | None = None
 ) -> Automaton:
-    """The automaton over tokens that an automaton over letters makes.
+    """The automaton over tokens of an automaton that reads their symbols.
 
-    table: (S, A) the state that each letter leads to.
+    table: (S, A) the transitions of the latter.
+    accepting: (S,) its accepting states.
     letter_of: (SYMBOLS,) the letter of each symbol.
-    at_end: (S,) the state that the end of a token leads to; without it, the same state.
+    at_end: (S,) transitions at the end of each token; by default the state stays the same.
     """
-    stays = np.arange(len(table))
-    at_end = stays if at_end is None else at_end
+    width = table.shape[1]
+    at_end = np.arange(len(table)) if at_end is None else at_end
     between = np.unique(np.r_[0, at_end])  # the states in which a token can begin
-    flat, letters = table.astype(np.int32).ravel() * table.shape[1], letter_of.astype(np.int32)
-    # The state that every token leads to, as the offset of its row in `flat`.
-    reached = np.repeat((between * table.shape[1]).astype(np.int32)[:, None], len(spelled.order), 1)
-    for symbols, count in zip(spelled.symbols, spelled.counts, strict=True):
+    flat, letters = table.astype(np.int32).ravel() * width, letter_of.astype(np.int32)
+    # The state after each token from each of these states, as the offset of its row in `flat`.
+    reached = np.repeat((between * width).astype(np.int32)[:, None], len(tokens.order), 1)
+    for symbols, count in zip(tokens.symbols, tokens.counts, strict=True):
         reached[:, :count] = flat[reached[:, :count] + letters[symbols[:count]]]
     number = np.zeros(len(table), dtype=np.int64)
     number[between] = np.arange(len(between))
-    by_token = number[at_end][reached // table.shape[1]]
-    class_of = np.zeros(len(spelled.order), dtype=np.int64)
+    by_token = number[at_end][reached // width]
+    sorted_class_of = np.zeros(len(tokens.order), dtype=np.int64)
     for row in by_token:
-        class_of, _, _ = number_pairs(class_of, row)
-    some_token = np.empty(int(class_of.max()) + 1, dtype=np.int64)
-    some_token[class_of] = np.arange(len(class_of))
-    columns = by_token[:, some_token]
-    in_place = np.empty_like(class_of)
-    in_place[spelled.order] = class_of
-    return Automaton(columns, accepting[between], in_place)
+        sorted_class_of, _, _ = number_pairs(sorted_class_of, row)
+    representative = np.empty(int(sorted_class_of.max()) + 1, dtype=np.int64)
+    representative[sorted_class_of] = np.arange(len(sorted_class_of))
+    class_of = np.empty_like(sorted_class_of)
+    class_of[tokens.order] = sorted_class_of
+    return Automaton(by_token[:, representative], accepting[between], class_of)
 
 
-def _in_symbols(contents: list[bytes | None], unsure: set[int]) -> Spelled:
+def _in_symbols(contents: list[bytes | None], incomplete: set[int]) -> TokenSymbols:
+    """The symbols of all tokens; the bytes of tokens in `incomplete` count as incomplete."""
     sizes = np.array([1 if content is None else len(content) for content in contents])
     order = np.argsort(-sizes, kind="stable")
-    kinds = [bytes([UNSURE]) if i in unsure else _kinds(c) for i, c in enumerate(contents)]
+    kinds = [bytes([INCOMPLETE]) if i in incomplete else _kinds(c) for i, c in enumerate(contents)]
     plain = b"".join(b"\0" if content is None else content for content in contents)
     flat = np.frombuffer(plain, np.uint8).astype(np.int16)
     flat += np.frombuffer(b"".join(kinds), np.uint8).astype(np.int16) * BYTES
@@ -143,10 +152,11 @@ def _in_symbols(contents: list[bytes | None], unsure: set[int]) -> Spelled:
     firsts = (np.cumsum(sizes) - sizes)[order]
     for place, count in enumerate(counts):
         symbols[place, :count] = flat[firsts[:count] + place]
-    return Spelled(contents, order, symbols, counts)
+    return TokenSymbols(contents, order, symbols, counts)
 
 
 def _kinds(content: bytes | None) -> bytes:
+    """IN_WORD, BETWEEN or INCOMPLETE for each byte of a token; 3, the kind of MARK, for a mark."""
     if content is None:
         return bytes([MARK // BYTES])
     return b"".join(map(_kinds_of_character, content.decode(errors="surrogateescape")))
@@ -154,17 +164,18 @@ def _kinds(content: bytes | None) -> bytes:
 
 @cache
 def _kinds_of_character(character: str) -> bytes:
-    if "\ud800" <= character <= "\udfff":  # a byte that is no whole character
-        return bytes([UNSURE])
+    if "\ud800" <= character <= "\udfff":  # how "surrogateescape" decodes an incomplete character
+        return bytes([INCOMPLETE])
     return bytes([IN_WORD if in_word(character) else BETWEEN]) * len(character.encode())
 
 
 def _spell(tokenizer: Tokenizer) -> Callable[[str], bytes | None]:
+    """The function from a token as a string to the bytes that it adds to the text."""
     if tokenizer.kind == "words":
         return str.encode
     if not isinstance(tokenizer, Subwords):
         return _sentence_piece
-    steps = tokenizer.decoding
+    steps = tokenizer.decoder_steps
     if "ByteLevel" in steps:
         byte_of = _byte_alphabet()
         return lambda piece: bytes(byte_of[sign] for sign in piece if sign in byte_of)
@@ -177,22 +188,27 @@ def _spell(tokenizer: Tokenizer) -> Callable[[str], bytes | None]:
 
 
 def _sentence_piece(piece: str) -> bytes | None:
-    """A byte, a mark, or characters."""
+    """The bytes of a piece of SentencePiece, None for a mark such as <s>."""
     is_mark = re.fullmatch(r"<[^<>]+>", piece) and not _BYTE.fullmatch(piece)
     return None if is_mark else _byte_or_characters(piece)
 
 
 def _byte_or_characters(piece: str) -> bytes:
-    found = _BYTE.fullmatch(piece)
-    return bytes([int(found[1], 16)]) if found else _characters(piece)
+    """The byte of a piece such as <0xC3>, or the characters of any other piece."""
+    match = _BYTE.fullmatch(piece)
+    return bytes([int(match[1], 16)]) if match else _characters(piece)
 
 
 def _characters(piece: str) -> bytes:
+    """The characters of a piece, in which ▁ stands for a space."""
     return piece.replace("▁", " ").encode()
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """How byte-level tokenizers write bytes: printable ones as they are, others from U+0100 on."""
+    """The byte of each character that byte-level tokenizers use for bytes.
+
+    Printable bytes are written as themselves, the others as U+0100 and the following characters.
+    """
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     shifted = {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -1,9 +1,9 @@
-"""Rules from words: phrases are tokenised with a model's tokenizer.
+"""Rules about the words of a text, for a given tokenizer.
 
-With a subword tokenizer phrases are whole words of the text: "cat" is in "the cat's" and not in
-"catalogue" (`whole_words.py` defines words). Otherwise, and for marks such as "<unk>", phrases are
-sequences of tokens; where a tokenizer writes a word in two ways, alone and after a space, both
-count.
+With a subword tokenizer, phrases are whole words of the text: "cat" occurs in "the cat's" but not
+in "catalogue" (`whole_words` has the definition). With other tokenizers, and for marks such as
+"<unk>", phrases are sequences of tokens. If a tokenizer encodes a word in two ways, alone and after
+a space, both count.
 """
 
 from __future__ import annotations
@@ -33,98 +33,108 @@ def rule_from_words(
     schema: str | dict | None = None,
     by_tokens: bool = False,
 ) -> Rule:
-    """The rule that all of the given conditions hold for a text, without its end mark.
+    """The rule that all given conditions hold for a text, which is without its end mark.
 
-    must, must_not: phrases that occur, `in_order` in this order, and phrases that do not. With
-        subwords, what must occur is recognised in a text as the tokenizer writes it; what must not
-        occur is refused whatever tokens spell it, which `~` of a rule with `must` does not promise.
-    starts, ends: what the text begins and ends with.
-    regex: a regular expression over tokens (see `pattern.py`); its words are as `spellings` says.
-    words: the least and the largest number of tokens, either None for no limit; or one number, for
-        exactly so many.
-    text, schema: a regular expression over the text itself, and a JSON schema; both need the extra
-        `bighmm[outlines]`. They are about what the tokens decode to on their own, without a prefix.
-    by_tokens: phrases are sequences of tokens with subwords too: "cat" may begin "catalogue".
+    must: phrases that must occur; with `in_order`, one after the other in this order. With
+        subwords, an occurrence counts if it is divided into tokens as the tokenizer does.
+    must_not: phrases that must not occur. With subwords, every occurrence counts, however it is
+        divided into tokens. So this is stronger than `~` of a rule with `must`.
+    starts, ends: phrases that the text begins and ends with.
+    regex: a regular expression over tokens (see `infer.rules.pattern`); a word of it stands for any
+        of its `spellings`.
+    words: the least and the largest number of tokens, None for no limit; or one number for both.
+    text: a regular expression over the characters of the text.
+    schema: a JSON schema for the text. This and `text` need the extra `bighmm[outlines]`. Both are
+        about the text that the tokens decode to, without a prefix before them.
+    by_tokens: whether phrases are sequences of tokens also with subwords, so that "cat" may be the
+        beginning of "catalogue".
 
     Raises ValueError for words that are not in the vocabulary.
     """
-    asked: list[Rule] = []
-    musts = _listed(must)
-    of = partial(_rule_of, tokenizer, by_tokens)
-    for group in [musts] if in_order and musts else [[phrase] for phrase in musts]:
-        found = of(group, whole_words.occur, _contains)
-        asked.append(found.called(f"must {', then '.join(map(repr, group))}"))
-    for phrase in _listed(must_not):
-        found = of([phrase], whole_words.may_occur, _contains)
-        asked.append((~found).called(f"must not {phrase!r}"))
+    conditions: list[Rule] = []
+    required = _as_list(must)
+    rule_of = partial(_phrase_rule, tokenizer, by_tokens)
+    for group in [required] if in_order and required else [[phrase] for phrase in required]:
+        rule = rule_of(group, whole_words.contains, _contains)
+        conditions.append(rule.called(f"must {', then '.join(map(repr, group))}"))
+    for phrase in _as_list(must_not):
+        rule = rule_of([phrase], whole_words.may_contain, _contains)
+        conditions.append((~rule).called(f"must not {phrase!r}"))
     if starts is not None:
-        found = of([starts], whole_words.begins, rules.starts_with)
-        asked.append(found.called(f"starts with {starts!r}"))
+        rule = rule_of([starts], whole_words.starts_with, rules.starts_with)
+        conditions.append(rule.called(f"starts with {starts!r}"))
     if ends is not None:
-        found = of([ends], whole_words.closes, rules.ends_with)
-        asked.append(found.called(f"ends with {ends!r}"))
+        rule = rule_of([ends], whole_words.ends_with, rules.ends_with)
+        conditions.append(rule.called(f"ends with {ends!r}"))
     if regex is not None:
-        asked.append(rules.regex(regex, lambda phrase: spellings(tokenizer, phrase)))
+        conditions.append(rules.regex(regex, lambda phrase: spellings(tokenizer, phrase)))
     if words is not None:
         least, most = _bounds(words)
-        asked.append(rules.length(least, most).called(_range(least, most)))
+        conditions.append(rules.length(least, most).called(_range(least, most)))
     if text is not None:
-        asked.append(text_regex(text, tokenizer))
+        conditions.append(text_regex(text, tokenizer))
     if schema is not None:
-        asked.append(json_schema(schema, tokenizer))
-    return reduce(and_, asked) if asked else rules.length(0).called("anything")
+        conditions.append(json_schema(schema, tokenizer))
+    return reduce(and_, conditions) if conditions else rules.length(0).called("anything")
 
 
 def spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
-    """The ways to write a phrase as token ids; ValueError if it is empty or has unknown words."""
+    """The token ids of a phrase alone and, if they differ, those of the phrase after a space.
+
+    Raises ValueError if the phrase is empty, or has several lines, an end mark or unknown words.
+    """
     if not phrase.strip():
         raise ValueError("a phrase of a rule is empty; give at least one word")
     if "\n" in phrase:
         raise ValueError(f"the phrase {phrase!r} of a rule must be on one line")
-    found = [tokenizer.encode(phrase), tokenizer.encode(f" {phrase}")]
-    if any(tokenizer.end in ids for ids in found):
+    encoded = [tokenizer.encode(phrase), tokenizer.encode(f" {phrase}")]
+    if any(tokenizer.end in ids for ids in encoded):
         raise ValueError(f"the phrase {phrase!r} of a rule holds the end mark, which ends a text")
-    if tokenizer.unknown is not None and any(tokenizer.unknown in ids for ids in found):
+    if tokenizer.unknown is not None and any(tokenizer.unknown in ids for ids in encoded):
         for word in phrase.split():
             if not _is_known(tokenizer, word):
                 raise ValueError(f"the word {word!r} of a rule is not in the model's vocabulary")
-    return found[:1] if found[0] == found[1] else found
+    return encoded[:1] if encoded[0] == encoded[1] else encoded
 
 
 def _is_known(tokenizer: Tokenizer, word: str) -> bool:
-    """Whether a word is in the vocabulary; the mark of unknown words in it is known."""
+    """Whether a word has no unknown parts; the mark "<unk>" itself counts as known."""
     assert tokenizer.unknown is not None
     mark = tokenizer.token(tokenizer.unknown)
     parts = word.replace(mark, f" {mark} ").split()
-    if len(tokenizer.encode(word)) < len(parts):  # the mark is not seen in it
+    if len(tokenizer.encode(word)) < len(parts):  # the tokenizer does not see the mark in the word
         return False
     return all(part == mark or tokenizer.unknown not in tokenizer.encode(part) for part in parts)
 
 
-def _rule_of(
+def _phrase_rule(
     tokenizer: Tokenizer,
     by_tokens: bool,
     phrases: list[str],
     as_words: Callable[..., Rule],
     as_tokens: Callable[[list[int]], Rule],
 ) -> Rule:
-    """The rule of phrases in their order, as whole words where that is possible, else as tokens."""
-    ways = [spellings(tokenizer, phrase) for phrase in phrases]  # raises if one cannot be written
-    if not by_tokens and all(whole_words.is_spelled(tokenizer, phrase) for phrase in phrases):
+    """The rule of phrases in this order: `as_words` if that is possible for all, else `as_tokens`.
+
+    as_words: the rule from the tokenizer and the phrases.
+    as_tokens: the rule from the token ids of one phrase.
+    """
+    encoded = [spellings(tokenizer, phrase) for phrase in phrases]  # raises for unknown words
+    if not by_tokens and all(whole_words.can_be_spelled(tokenizer, phrase) for phrase in phrases):
         return as_words(tokenizer, *phrases)
-    return reduce(add, (reduce(or_, map(as_tokens, each)) for each in ways))
+    return reduce(add, (reduce(or_, map(as_tokens, each)) for each in encoded))
 
 
 def _contains(ids: list[int]) -> Rule:
     return rules.contains([ids])
 
 
-def _listed(phrases: str | Sequence[str]) -> list[str]:
+def _as_list(phrases: str | Sequence[str]) -> list[str]:
     return [phrases] if isinstance(phrases, str) else list(phrases)
 
 
 def _bounds(words: Any) -> tuple[int, int | None]:
-    """The least number of tokens, and the largest if there is one."""
+    """The least and the largest number of tokens, None for no limit."""
     if isinstance(words, int):
         return words, words
     if not isinstance(words, tuple | list) or len(words) != 2:

@@ -1,4 +1,8 @@
-"""A causal transformer that knows nothing of words, and pretrained ones read from their files."""
+"""Networks of parameterisations and baselines.
+
+`backbone` is a causal transformer from vectors to vectors, `pretrained` reads such networks from
+files, and `state_networks` compute vectors from the embeddings of states.
+"""
 
 from bighmm.model.networks.backbone import Backbone, BackboneConfig
 from bighmm.model.networks.pretrained import (

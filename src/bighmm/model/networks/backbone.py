@@ -1,7 +1,7 @@
-"""The transformer itself: vectors (B, T, H) go in and come out.
+"""A causal transformer from vectors (B, T, H) to vectors (B, T, H), without word embeddings.
 
-It comes in the styles of Llama (RMSNorm, SwiGLU, no biases) and GPT-2 (LayerNorm, GELU, biases), so
-that the weights of such models fit it.
+Its style is that of Llama (RMSNorm, SwiGLU, no biases) or of GPT-2 (LayerNorm, GELU, biases), so it
+can have the weights of such models.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Style = Literal["llama", "gpt2"]
 
 @dataclass(frozen=True)
 class BackboneConfig:
-    """Raises ValueError with one sentence for sizes that do not go together."""
+    """The sizes of a transformer; ValueError with one sentence if they do not fit each other."""
 
     width: int  # H
     layers: int
     heads: int
-    kv_heads: int  # keys and values, each shared by heads / kv_heads heads
+    kv_heads: int  # heads of keys and values, each shared by heads / kv_heads heads
     hidden: int  # width inside a feed-forward network
-    context: int  # how many learned positions there are; a hint where positions are rotary
+    context: int  # number of learned positions; without effect on rotary positions
     style: Style = "llama"
-    rope_theta: float | None = 10_000.0  # of rotary positions; None: learned ones
+    rope_theta: float | None = 10_000.0  # base of rotary positions; None: learned positions
     norm_eps: float = 1e-5
-    reach: tuple[int, ...] = ()  # how many positions back each layer sees; empty: all
+    reach: tuple[int, ...] = ()  # by layer, how many previous positions it attends to; empty: all
 
     def __post_init__(self) -> None:
         sizes = (self.width, self.layers, self.heads, self.kv_heads, self.hidden, self.context)
@@ -61,19 +61,20 @@ class BackboneConfig:
         style: Style = "llama",
         context: int = 1024,
     ) -> BackboneConfig:
-        """The usual sizes: heads 64 wide, 8/3 or 4 times the width inside."""
+        """A configuration of usual sizes: heads of width 64, hidden width 8/3 or 4 times H."""
         heads = max(1, width // 64) if heads is None else heads
         gpt2 = style == "gpt2"
         hidden = 4 * width if gpt2 else 8 * math.ceil(width / 3)
         theta = None if gpt2 else 10_000.0
         return cls(width, layers, heads, heads, hidden, context, style, theta)
 
-    def seeing(self, words: int) -> BackboneConfig:
-        """The same, with outputs that depend on the last `words` positions and nothing else.
+    def with_context(self, words: int) -> BackboneConfig:
+        """The same configuration, but outputs depend only on the last `words` positions.
 
-        What a layer sees was made from what the layer below saw, so reaches add up: they sum to
-        words − 1, and grow linearly from the lowest layer to the highest. Positions are rotary in
-        either style, since these say how far apart two words are and not where the text was cut.
+        The inputs of a layer depend on the positions that the layer below attends to, so the
+        reaches of all layers add up. They sum to words − 1, and grow linearly from the lowest layer
+        to the highest. Positions are rotary in both styles, because these depend only on the
+        distance of two words, not on where a text was cut.
         """
         if words < 1:
             raise ValueError(f"a transformer must see at least 1 word, not {words}")
@@ -85,7 +86,7 @@ class BackboneConfig:
 
 
 class Backbone(nn.Module):
-    """Layers that each add to their input, and a norm at the end."""
+    """Residual layers and a final norm."""
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
@@ -100,12 +101,14 @@ class Backbone(nn.Module):
     def forward(
         self, x: Tensor, first: int = 0, missing: Tensor | None = None, layers: int | None = None
     ) -> Tensor:
-        """(B, T, H) from (B, T, H); each output depends on its own position and earlier ones.
+        """Vectors (B, T, H) from x (B, T, H); each depends on its own and earlier positions.
 
         first: the number of the first position.
-        missing: how many positions at the left of each row (B,) are padding, which is not seen;
-            what comes out at these means nothing.
-        layers: how many are gone through; what is below the highest has no norm yet.
+        missing: (B,) how many positions at the left of each row are padding, which has no effect on
+            the others; the outputs there are meaningless.
+        layers: the result is that of the first `layers` layers; without the final norm unless these
+            are all.
+
         Raises ValueError for more positions than were learned.
         """
         last = first + x.shape[1]
@@ -115,19 +118,22 @@ class Backbone(nn.Module):
                     f"this transformer has {self.config.context} positions; {last} are too many"
                 )
             x = x + self.positions[first:last]
-        turn = None
+        rotation = None
         if self.config.rope_theta is not None:
             places = torch.arange(first, last, device=x.device)
-            turn = _turns(places, self.config).to(x.dtype)
+            rotation = _rotations(places, self.config).to(x.dtype)
         reaches = self.config.reach or (last,) * len(self.layers)
-        masks = {reach: _visible(x, reach, missing) for reach in set(reaches)}
+        masks = {reach: _attention_mask(x, reach, missing) for reach in set(reaches)}
         count = len(self.layers) if layers is None else layers
         for layer, reach in zip(self.layers[:count], reaches[:count], strict=True):
-            x = layer(x, turn, masks[reach])
+            x = layer(x, rotation, masks[reach])
         return self.norm(x) if count == len(self.layers) else x
 
     def _initialise(self) -> None:
-        """Normal with deviation 0.02; smaller where layers add up, so that the sum stays small."""
+        """Draw weights from a normal distribution with standard deviation 0.02.
+
+        It is smaller for the last matrices of residual branches, whose outputs add up over layers.
+        """
         for name, parameter in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * self.config.layers))
@@ -138,46 +144,54 @@ class Backbone(nn.Module):
 
 
 class Layer(nn.Module):
+    """Attention and a feed-forward network, each as a residual branch with a norm before it."""
+
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
         self.attention_norm = make_norm(config)
         self.attention = Attention(config)
         self.network_norm = make_norm(config)
-        self.network = Plain(config) if config.style == "gpt2" else Gated(config)
+        self.network = GeluNetwork(config) if config.style == "gpt2" else SwiGLU(config)
 
-    def forward(self, x: Tensor, turn: Tensor | None, mask: Tensor | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), turn, mask)
+    def forward(self, x: Tensor, rotation: Tensor | None, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotation, mask)
         return x + self.network(self.network_norm(x))
 
 
 class Attention(nn.Module):
+    """Causal self-attention with grouped heads of keys and values."""
+
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
         self.heads, self.kv_heads = config.heads, config.kv_heads
         bias = config.style == "gpt2"
-        shared = config.width // config.heads * config.kv_heads
+        kv_width = config.width // config.heads * config.kv_heads
         self.query = nn.Linear(config.width, config.width, bias)
-        self.key = nn.Linear(config.width, shared, bias)
-        self.value = nn.Linear(config.width, shared, bias)
+        self.key = nn.Linear(config.width, kv_width, bias)
+        self.value = nn.Linear(config.width, kv_width, bias)
         self.out = nn.Linear(config.width, config.width, bias)
 
-    def forward(self, x: Tensor, turn: Tensor | None, mask: Tensor | None) -> Tensor:
-        """mask: True where a position (T, T) sees another; None: all up to itself."""
+    def forward(self, x: Tensor, rotation: Tensor | None, mask: Tensor | None) -> Tensor:
+        """(B, T, H) from x (B, T, H).
+
+        rotation: of `_rotations`; None: no rotary positions.
+        mask: of `_attention_mask`; None: each position attends to itself and all before it.
+        """
         query = _split(self.query(x), self.heads)
         key, value = _split(self.key(x), self.kv_heads), _split(self.value(x), self.kv_heads)
-        if turn is not None:
-            query, key = _turned(query, turn), _turned(key, turn)
+        if rotation is not None:
+            query, key = _rotated(query, rotation), _rotated(key, rotation)
         if self.kv_heads < self.heads:
             times = self.heads // self.kv_heads
             key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
-        seen = functional.scaled_dot_product_attention(
+        heads = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None
         )
-        return self.out(seen.transpose(1, 2).flatten(2))
+        return self.out(heads.transpose(1, 2).flatten(2))
 
 
-class Gated(nn.Module):
-    """Llama's feed-forward network, SwiGLU."""
+class SwiGLU(nn.Module):
+    """The feed-forward network of Llama."""
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
@@ -189,8 +203,8 @@ class Gated(nn.Module):
         return self.down(functional.silu(self.gate(x)) * self.up(x))
 
 
-class Plain(nn.Module):
-    """GPT-2's feed-forward network."""
+class GeluNetwork(nn.Module):
+    """The feed-forward network of GPT-2."""
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
@@ -202,38 +216,42 @@ class Plain(nn.Module):
 
 
 def make_norm(config: BackboneConfig) -> nn.Module:
+    """LayerNorm in the style of GPT-2, RMSNorm in that of Llama."""
     kind = nn.LayerNorm if config.style == "gpt2" else nn.RMSNorm
     return kind(config.width, eps=config.norm_eps)
 
 
-def _visible(x: Tensor, reach: int, missing: Tensor | None) -> Tensor | None:
-    """Which positions each one sees, (T, T) or (B, 1, T, T); None: all up to itself."""
+def _attention_mask(x: Tensor, reach: int, missing: Tensor | None) -> Tensor | None:
+    """Whether each position attends to each other one: (T, T) or, with padding, (B, 1, T, T).
+
+    None if each attends to itself and all before it.
+    """
     places = torch.arange(x.shape[1], device=x.device)
     if missing is None and reach >= len(places) - 1:
         return None
-    back = places.unsqueeze(1) - places  # how far the second is behind the first
-    seen = (back >= 0) & (back <= reach)
+    distance = places.unsqueeze(1) - places
+    mask = (distance >= 0) & (distance <= reach)
     if missing is None:
-        return seen
-    there = places >= missing.view(-1, 1, 1, 1)
-    return (seen & there) | (back == 0)  # padding sees itself: a softmax over nothing is no number
+        return mask
+    inside = places >= missing.view(-1, 1, 1, 1)
+    return (mask & inside) | (distance == 0)  # a softmax over no positions would give NaN
 
 
-def _turns(places: Tensor, config: BackboneConfig) -> Tensor:
-    """Cosines and sines (2, T, width of a head / 2) of the angles of rotary positions."""
+def _rotations(places: Tensor, config: BackboneConfig) -> Tensor:
+    """Cosines and sines (2, T, width of a head / 2) of the angles of rotary positions (T,)."""
     assert config.rope_theta is not None
     half = config.width // config.heads // 2
-    speeds = config.rope_theta ** -(torch.arange(half, device=places.device) / half)
-    angles = places.unsqueeze(1) * speeds
+    frequencies = config.rope_theta ** -(torch.arange(half, device=places.device) / half)
+    angles = places.unsqueeze(1) * frequencies
     return torch.stack([angles.cos(), angles.sin()])
 
 
-def _turned(x: Tensor, turn: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + half) of every head's vector, as Hugging Face's Llama has them."""
-    (cos, sin), (left, right) = turn, x.chunk(2, -1)
+def _rotated(x: Tensor, rotation: Tensor) -> Tensor:
+    """x with the pairs (i, i + half) of every head rotated, as in Hugging Face's Llama."""
+    (cos, sin), (left, right) = rotation, x.chunk(2, -1)
     return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
-    """(B, heads, T, width of a head) from (B, T, ...)."""
+    """(B, heads, T, width of a head) from x (B, T, heads · width of a head)."""
     return x.unflatten(2, (heads, -1)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Pretrained language models, read from their files into a `Backbone`, embeddings and a head."""
+"""Reading pretrained language models from files: a `Backbone`, word embeddings and a head."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Pretrained:
     """A language model in parts: logits are `backbone(words[tokens]) @ head.T`."""
 
     backbone: Backbone
-    words: Tensor  # (V, H), the input's embeddings
-    head: Tensor  # (V, H), the output's weights; the same tensor where they are tied
+    words: Tensor  # (V, H) input embeddings
+    head: Tensor  # (V, H) output weights; the same tensor as `words` if they are tied
 
     @property
     def config(self) -> BackboneConfig:
@@ -32,7 +32,7 @@ class Pretrained:
 
 
 def load_pretrained(path: str | Path) -> Pretrained:
-    """A model of this library's family "transformer", or whatever `load_hugging_face` reads."""
+    """A model of this library, as `load_own`, or one of Hugging Face, as `load_hugging_face`."""
     folder = model_folder(Path(path))
     if (folder / CONFIG).is_file() and "family" in _settings(folder):
         return load_own(folder)
@@ -40,9 +40,9 @@ def load_pretrained(path: str | Path) -> Pretrained:
 
 
 def load_own(folder: str | Path) -> Pretrained:
-    """A saved `TransformerLM`, or the run that trained it.
+    """The `TransformerLM` in a model's folder or in a run's.
 
-    Raises ValueError with one sentence if it is not there, damaged, or of another family.
+    Raises ValueError with one sentence if it is missing, damaged, or of another family.
     """
     folder = model_folder(Path(folder))
     if not folder.is_dir():
@@ -62,16 +62,17 @@ def load_own(folder: str | Path) -> Pretrained:
 def own_config(
     width: int, layers: int, heads: int, context: int, style: Style, **_: Any
 ) -> BackboneConfig:
-    """The backbone of a `TransformerLM` with these options."""
-    return BackboneConfig.of(width, layers, heads, style).seeing(context)
+    """The configuration of the backbone of a `TransformerLM` with these options."""
+    return BackboneConfig.of(width, layers, heads, style).with_context(context)
 
 
 def load_hugging_face(path: str | Path) -> Pretrained:
-    """A model of Llama's or GPT-2's kind as Hugging Face keeps it.
+    """A Hugging Face model of the type llama, mistral or gpt2.
 
-    path: a folder with config.json and safetensors, a .gguf file, or a folder that holds one
-        (these need `bighmm[teachers]`).
-    Raises ValueError with one sentence if that is not there, damaged, or of a kind not known here.
+    path: a folder with config.json and safetensors, a .gguf file, or a folder with one .gguf file
+        (GGUF needs the extra `bighmm[teachers]`).
+
+    Raises ValueError with one sentence if it is missing, damaged, or of another type.
     """
     path = Path(path)
     if path.suffix == ".gguf" and path.is_file():
@@ -83,15 +84,16 @@ def load_hugging_face(path: str | Path) -> Pretrained:
         )
     if (path / CONFIG).is_file():
         return _converted(_settings(path), _read_weights(path), path)
-    found = list(path.glob("*.gguf"))
-    if len(found) != 1:
-        raise ValueError(f"{path} has no {CONFIG} and {len(found)} .gguf files; one is needed")
-    return _load_gguf(found[0])
+    files = list(path.glob("*.gguf"))
+    if len(files) != 1:
+        raise ValueError(f"{path} has no {CONFIG} and {len(files)} .gguf files; one is needed")
+    return _load_gguf(files[0])
 
 
 def _load_gguf(path: Path) -> Pretrained:
+    """The model in a .gguf file, by way of transformers."""
     try:
-        import accelerate  # noqa: F401  transformers asks for it
+        import accelerate  # noqa: F401  transformers needs it
         import gguf  # noqa: F401
         from transformers import AutoModelForCausalLM
     except ImportError as error:
@@ -101,27 +103,28 @@ def _load_gguf(path: Path) -> Pretrained:
         ) from None
     try:
         model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower class
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"{path} is damaged or is not a known GGUF file: {reason}") from None
     return _converted(model.config.to_dict(), model.state_dict(), path)
 
 
 def _converted(settings: dict[str, Any], tensors: Mapping[str, Tensor], path: Path) -> Pretrained:
+    """A Hugging Face model from its configuration and its tensors; `path` is for messages."""
     kind = settings.get("model_type")
     if kind not in KINDS:
         raise ValueError(
             f"{path} holds a model of the type {kind!r}; known are {', '.join(sorted(KINDS))}"
         )
-    read_config, renamed, embeddings = KINDS[kind]
+    read_config, convert_weights, embeddings = KINDS[kind]
     try:
         config = read_config(settings, path)
-        # The bare model without an output has no prefix.
+        # Names have these prefixes only in models with an output layer.
         tensors = {
             name.removeprefix("model.").removeprefix("transformer."): tensor
             for name, tensor in tensors.items()
         }
-        weights = renamed(config, tensors)
+        weights = convert_weights(config, tensors)
         words = tensors[embeddings].float()
         tied = settings.get("tie_word_embeddings", kind == "gpt2")
         head = words if tied else tensors["lm_head.weight"].float()
@@ -129,14 +132,14 @@ def _converted(settings: dict[str, Any], tensors: Mapping[str, Tensor], path: Pa
         raise ValueError(f"{path} is not complete: it has no {error.args[0]}") from None
     for name, tensor in (("embeddings", words), ("output weights", head)):
         if tensor.dim() != 2 or tensor.shape[1] != config.width:
-            raise ValueError(_other_shape(path, name, tensor, (len(words), config.width)))
+            raise ValueError(_shape_message(path, name, tensor, (len(words), config.width)))
     return Pretrained(_filled(config, weights, path), words, head)
 
 
 def _llama_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
-    _refuse_others(settings, path, hidden_act="silu", attention_bias=False, mlp_bias=False)
+    _check_supported(settings, path, hidden_act="silu", attention_bias=False, mlp_bias=False)
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    _refuse_others(rope, path, rope_type="default", type="default")
+    _check_supported(rope, path, rope_type="default", type="default")
     heads, layers = settings["num_attention_heads"], settings["num_hidden_layers"]
     width = settings["hidden_size"]
     if (settings.get("head_dim") or width // heads) != width // heads:
@@ -156,7 +159,7 @@ def _llama_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
 
 
 def _gpt2_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
-    _refuse_others(
+    _check_supported(
         settings,
         path,
         activation_function="gelu_new",
@@ -178,8 +181,9 @@ def _gpt2_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
     )
 
 
-def _refuse_others(settings: dict[str, Any], path: Path, **usual: Any) -> None:
-    for name, value in usual.items():
+def _check_supported(settings: dict[str, Any], path: Path, **supported: Any) -> None:
+    """Raise ValueError if a setting has another value than the one that is supported."""
+    for name, value in supported.items():
         if settings.get(name, value) != value:
             raise ValueError(
                 f"{path} has {name} = {settings[name]!r}; only {value!r} is known here"
@@ -206,6 +210,7 @@ GPT2_LINEAR = {
 
 
 def _llama_weights(config: BackboneConfig, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a `Backbone` from those of a Llama model."""
     weights = {"norm.weight": theirs["norm.weight"]}
     for i in range(config.layers):
         for ours, name in LLAMA_LAYER.items():
@@ -214,7 +219,10 @@ def _llama_weights(config: BackboneConfig, theirs: Mapping[str, Tensor]) -> dict
 
 
 def _gpt2_weights(config: BackboneConfig, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Its matrices are (in, out), and those of query, key and value are one."""
+    """The weights of a `Backbone` from those of a GPT-2 model.
+
+    GPT-2's matrices are transposed, (in, out), and those of query, key and value are concatenated.
+    """
     weights = {"positions": theirs["wpe.weight"]}
     for part in ("weight", "bias"):
         weights[f"norm.{part}"] = theirs[f"ln_f.{part}"]
@@ -237,31 +245,32 @@ KINDS = {
 
 
 def _filled(config: BackboneConfig, weights: Mapping[str, Tensor], path: Path) -> Backbone:
-    """A backbone with these weights in float32; ValueError where their shapes are not its."""
+    """A backbone with these weights in float32; ValueError if one is missing or misshapen."""
     with torch.device("meta"):
         backbone = Backbone(config)
-    for name, wanted in backbone.state_dict().items():
+    for name, expected in backbone.state_dict().items():
         if name not in weights:
             raise ValueError(f"{path} is not complete: it has no {name}")
-        if weights[name].shape != wanted.shape:
-            raise ValueError(_other_shape(path, name, weights[name], wanted.shape))
+        if weights[name].shape != expected.shape:
+            raise ValueError(_shape_message(path, name, weights[name], expected.shape))
     backbone.load_state_dict({k: v.float().contiguous() for k, v in weights.items()}, assign=True)
     return backbone
 
 
-def _other_shape(path: Path, name: str, found: Tensor, wanted: Any) -> str:
-    return f"{path} has {name} of shape {tuple(found.shape)}, where {tuple(wanted)} is expected"
+def _shape_message(path: Path, name: str, tensor: Tensor, expected: Any) -> str:
+    return f"{path} has {name} of shape {tuple(tensor.shape)}, where {tuple(expected)} is expected"
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    found = read_json(folder / CONFIG)
-    if not isinstance(found, dict):
+    """The JSON object in config.json; ValueError if it is missing or damaged."""
+    settings = read_json(folder / CONFIG)
+    if not isinstance(settings, dict):
         raise ValueError(f"{folder / CONFIG} is damaged: it holds no JSON object")
-    return found
+    return settings
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of model.safetensors, or of the files that its index names."""
+    """The tensors of model.safetensors, or of the files that its index lists."""
     names = [WEIGHTS]
     if (folder / INDEX).is_file():
         names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))

@@ -1,7 +1,7 @@
-"""Networks that make vectors of state embeddings: MLPs of any depth, and transformers over states.
+"""Networks on the embeddings of states (Z, H): MLPs of any depth, and transformers.
 
-Chiu & Rush's network, LayerNorm(relu(W₂ y) + y) with y = relu(W₁ x), is the MLP with two layers and
-everything on; on a GPU it has kernels of its own.
+The network of Chiu & Rush, LayerNorm(relu(W₂ y) + y) with y = relu(W₁ x), is the MLP with two
+layers and all options on. For this one there are kernels (`ops.residual`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from bighmm.ops.residual import Network, residuals
 
 @dataclass(frozen=True)
 class MLPShape:
+    """The options of an `MLP`."""
+
     layers: int = 2
     skip: bool = True
     relu: bool = True
@@ -28,10 +30,10 @@ CHIU_RUSH = MLPShape()
 
 
 class MLP(nn.Module):
-    """Linear layers of one width; without any, the identity.
+    """Linear layers of equal width with a norm at the end; with 0 layers the identity.
 
-    A skip connection leads around every layer but the first, and around that if it is the only one.
-    The norm comes last.
+    With `skip`, every layer except the first has a skip connection, and the first if it is the only
+    layer.
     """
 
     def __init__(self, width: int, shape: MLPShape = CHIU_RUSH) -> None:
@@ -47,7 +49,7 @@ class MLP(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def fused(self) -> Network | None:
-        """Its tensors, if it is the network that there are kernels for."""
+        """The tensors of the network, if it is the one that there are kernels for; else None."""
         if self.shape != CHIU_RUSH:
             return None
         parts = (*self.layers, self.norm)
@@ -55,7 +57,7 @@ class MLP(nn.Module):
 
 
 class StateTransformer(nn.Module):
-    """A causal transformer that reads the states' embeddings one after the other."""
+    """A causal transformer over the embeddings of all states, in the order of their numbers."""
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
@@ -65,6 +67,7 @@ class StateTransformer(nn.Module):
         return self.backbone(x.unsqueeze(0)).squeeze(0)
 
     def fused(self) -> Network | None:
+        """None: there are no kernels for it."""
         return None
 
 
@@ -72,17 +75,22 @@ StateNetwork = MLP | StateTransformer
 
 
 def apply(networks: Iterable[nn.Module], inputs: list[Tensor], impl: Impl) -> list[Tensor]:
-    """Each network's result; fused ones that read the same tensor are done together."""
-    given: list[StateNetwork] = [n for n in networks if isinstance(n, MLP | StateTransformer)]
-    fused = [network.fused() for network in given]
+    """The result of each network on its input.
+
+    Networks with kernels that have the same input are computed together.
+    """
+    state_networks: list[StateNetwork] = [
+        network for network in networks if isinstance(network, MLP | StateTransformer)
+    ]
+    fused = [network.fused() for network in state_networks]
     results: list[Tensor] = [
         x if kernels is not None else network(x)
-        for network, kernels, x in zip(given, fused, inputs, strict=True)
+        for network, kernels, x in zip(state_networks, fused, inputs, strict=True)
     ]
     for x in {id(x): x for x in inputs}.values():
         places = [i for i, other in enumerate(inputs) if other is x and fused[i] is not None]
         if places:
-            found = residuals(x, [n for i in places if (n := fused[i]) is not None], impl)
-            for i, result in zip(places, found, strict=True):
+            together = residuals(x, [n for i in places if (n := fused[i]) is not None], impl)
+            for i, result in zip(places, together, strict=True):
                 results[i] = result
     return results

@@ -1,4 +1,4 @@
-"""Parts of a text that keep apart, against Python's `re` on the whole."""
+"""Rules about word boundaries, compared with Python's `re` on the whole text."""
 
 import itertools
 import re
@@ -8,8 +8,13 @@ from test_whole_words import BYTES, FALLBACK, METASPACE
 
 from bighmm.data.tokenizers import Words
 from bighmm.lm.hmmlm import HMMLM
-from bighmm.lm.rules import seams
-from bighmm.lm.rules.spelling import spelled
+from bighmm.lm.rules.boundaries import (
+    begins_outside_word,
+    begins_with_word,
+    ends_in_word,
+    ends_outside_word,
+)
+from bighmm.lm.rules.spelling import symbols_of
 from bighmm.lm.rules.words import rule_from_words
 from bighmm.model.params import find
 from bighmm.model.support import Dense
@@ -26,14 +31,17 @@ def texts(tokenizer, longest=3):
 
 
 def decoded(tokenizer, ids):
-    contents = spelled(tokenizer).contents
+    contents = symbols_of(tokenizer).contents
     return b"".join(contents[i] or b"" for i in ids).decode(errors="replace")
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["bytes", "metaspace", "fallback"])
-def test_beginning_and_end(tokenizer):
-    first, last = seams.keeps_apart(tokenizer), seams.ends_apart(tokenizer, False)
-    after_word = seams.ends_apart(tokenizer, True)
+def test_beginning_and_end_outside_of_words(tokenizer):
+    first, last = (
+        begins_outside_word(tokenizer),
+        ends_outside_word(tokenizer, False),
+    )
+    after_word = ends_outside_word(tokenizer, True)
     for ids in texts(tokenizer, 2):
         text = decoded(tokenizer, ids)
         if "\N{REPLACEMENT CHARACTER}" in text:
@@ -41,23 +49,22 @@ def test_beginning_and_end(tokenizer):
         assert first.matches(ids) == (re.match(r"\w", text) is None)
         assert last.matches(ids) == (re.search(r"\w\Z", text) is None)
         assert after_word.matches(ids) == (re.search(r"\w\Z", f"x{text}") is None)
-        assert seams.opens_with_word(tokenizer, ids) == (re.match(r"\w", text) is not None)
+        assert begins_with_word(tokenizer, ids) == (re.match(r"\w", text) is not None)
 
 
-def test_words_are_apart_anyway():
+def test_vocabularies_of_words_need_no_rule():
     tokenizer = Words.build(["the cat"])
-    assert seams.keeps_apart(tokenizer) is None and seams.ends_apart(tokenizer, True) is None
-    assert not seams.opens_with_word(tokenizer, tokenizer.encode("cat"))
-    assert seams.touches("the big") and not seams.touches("the big ") and not seams.touches("")
+    assert begins_outside_word(tokenizer) is None and ends_outside_word(tokenizer, True) is None
+    assert not begins_with_word(tokenizer, tokenizer.encode("cat"))
+    assert ends_in_word("the big") and not ends_in_word("the big ") and not ends_in_word("")
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["bytes", "metaspace", "fallback"])
 @pytest.mark.parametrize("prefix", ["", "at", "at "])
-def test_what_is_between_has_its_words_in_the_whole(tokenizer, prefix):
-    """A word that is found in the middle part is one of the whole text too."""
+def test_a_word_after_a_prefix_is_a_word_of_the_whole_text(tokenizer, prefix):
     rule = rule_from_words(tokenizer, must=["cat"])
-    if seams.touches(prefix):
-        rule = rule & seams.keeps_apart(tokenizer)
+    if ends_in_word(prefix):
+        rule = rule & begins_outside_word(tokenizer)
     for ids in texts(tokenizer):
         if rule.matches(ids):
             assert re.search(r"(?<!\w)cat(?!\w)", prefix + decoded(tokenizer, ids))

@@ -1,8 +1,9 @@
-"""Labels of latent variable distillation: from a teacher's vectors to one state for each token.
+"""Labels for latent variable distillation: one state for each token, from a teacher's vectors.
 
-`make_labels` works in pieces of the text. It embeds pieces that lie evenly over it and clusters
-their vectors, then labels one piece after the other. What is finished is kept in `NAME.partial`, so
-the same request goes on where it was interrupted; the folder `NAME` is there when all is done.
+`make_labels` cuts the text into pieces. It embeds pieces that are evenly distributed over the text,
+clusters their vectors into states, and then labels piece by piece. Intermediate results are files
+in the folder `NAME.partial`, so the same request continues where it was interrupted. The folder is
+renamed to `NAME` at the end.
 """
 
 from __future__ import annotations
@@ -39,22 +40,24 @@ from bighmm.distill.states import Blocks, StateClusters, blocks_of, cluster_stat
 from bighmm.distill.teachers import Reading, Teacher
 from bighmm.model.support import Dense, Support
 
-PIECE = 16_384  # tokens that are embedded together, at most
-LARGEST = 65_504.0  # of the 16-bit numbers that vectors are kept in
+PIECE = 16_384  # the most tokens that are embedded together
+LARGEST = 65_504.0  # the largest float16 number; vectors are stored as float16
 REQUEST, FIGURES, VECTORS, PROJECTED = "request.json", "fit.json", "vectors.bin", "projected.bin"
 WORKING, LOCK = (REQUEST, FIGURES, VECTORS, PROJECTED), "lock"
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
+Progress = Callable[[str, int, int], None]  # the stage, how much of it is done, of how much
 
 
 @dataclass(frozen=True)
 class LabelSettings:
-    pca: int | None = None  # principal components that are clustered instead of the vectors
-    cluster_tokens: int = 1_000_000  # at most, to find the clusters with
-    label_tokens: int | None = 10_000_000  # the first so many are labelled; None: all
-    pool: Pool = "last"  # see `align`
+    """How labels are made."""
+
+    pca: int | None = None  # number of principal components to cluster; None: the vectors
+    cluster_tokens: int = 1_000_000  # the most tokens whose vectors are clustered
+    label_tokens: int | None = 10_000_000  # number of tokens that are labelled; None: all
+    pool: Pool = "last"  # see `align.embed`
     reading: Reading = field(default_factory=Reading)
-    iterations: int = 40  # passes of k-means, at most
+    iterations: int = 40  # the most passes of k-means
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -78,22 +81,25 @@ def make_labels(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Labels:
-    """Labels from a teacher for a model with a support, or a dense one with so many `states`.
+    """Labels of the training tokens of a corpus; opened if the same request was made before.
 
-    out: the folder to write; without it one beside the corpus, in the cache, whose name is a hash
-        of the request. Labels of the same request that are there already are opened.
-    device: where is clustered; the teacher has its own.
+    states: the support of the model to label for, or the number of states of a dense model.
+    out: the folder to write; by default one in the cache, beside the corpus, that is named after a
+        hash of the request.
+    device: the device for k-means; the teacher has its own.
+    progress: called with the stage, how much of it is done, and of how much.
 
-    Raises ValueError if `out` holds something else, or the request cannot be met.
+    Raises ValueError if `out` holds other files, another process is writing there, or the request
+    does not fit the corpus or the teacher.
     """
     settings = LabelSettings() if settings is None else settings
     support = Dense(states, corpus.tokenizer.size) if isinstance(states, int) else states
     plan = _Plan.of(corpus, support, settings, teacher.width)
-    described = teacher.description()
-    request = _request(corpus, described, plan, settings)
+    description = teacher.description()
+    request = _request(corpus, description, plan, settings)
     key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-    beside = corpus.folder.parent / f"labels-{key[:16]}"
-    folder = beside if out is None else Path(out)
+    in_cache = corpus.folder.parent / f"labels-{key[:16]}"
+    folder = in_cache if out is None else Path(out)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         if not (folder / MANIFEST).is_file() or read_json(folder / MANIFEST).get("key") != key:
             raise ValueError(
@@ -101,7 +107,7 @@ def make_labels(
             )
         return open_labels(folder, corpus)
     work = folder.with_name(f"{folder.name}.partial")
-    with _alone(work):
+    with _locked(work):
         if not (work / REQUEST).is_file() or read_json(work / REQUEST) != request:
             for name in (*WORKING, LABELS, CENTROIDS, MANIFEST):
                 (work / name).unlink(missing_ok=True)
@@ -113,7 +119,7 @@ def make_labels(
                 "key": key,
                 **request,
                 "corpus": {**request["corpus"], "name": corpus.manifest["source"]["name"]},
-                "teacher": described,
+                "teacher": description,
                 "device": str(device),
                 "result": job.run(),
             }
@@ -126,16 +132,20 @@ def make_labels(
 
 @dataclass(frozen=True)
 class _Plan:
-    """Which tokens are embedded together, and which of these pieces are clustered."""
+    """The pieces of the text, and which of them are clustered."""
 
     blocks: Blocks
     states: dict[str, Any]  # the key of the support (`Support.label_key`)
-    labelled: int  # tokens that get a label
-    bounds: list[tuple[int, int]]  # of every piece
-    clustered: list[int]  # numbers of the pieces whose vectors are clustered, spread evenly
+    labelled: int  # number of tokens that get a label
+    bounds: list[tuple[int, int]]  # first token and end of every piece
+    clustered: list[int]  # numbers of the pieces whose vectors are clustered, evenly distributed
 
     @staticmethod
     def of(corpus: Corpus, support: Support, settings: LabelSettings, width: int) -> _Plan:
+        """The plan for a corpus and a teacher with vectors of this width.
+
+        Raises ValueError if these do not fit the settings or the support.
+        """
         if settings.pca is not None and settings.pca > width:
             raise ValueError(
                 f"the teacher's vectors are {width} wide and have no {settings.pca} principal "
@@ -146,11 +156,11 @@ class _Plan:
                 f"the model knows {support.vocabulary_size} tokens but the corpus has "
                 f"{corpus.tokenizer.size}; both must come from the same vocabulary"
             )
-        there = len(corpus.split("train"))
-        labelled = min(there, settings.label_tokens or there)
-        used = min(there, max(labelled, settings.cluster_tokens))
-        wanted = -(-settings.cluster_tokens // PIECE)  # pieces, if all are full
-        size = settings.cluster_tokens // wanted
+        available = len(corpus.split("train"))
+        labelled = min(available, settings.label_tokens or available)
+        used = min(available, max(labelled, settings.cluster_tokens))
+        full_pieces = -(-settings.cluster_tokens // PIECE)
+        size = settings.cluster_tokens // full_pieces
         bounds = [(first, min(first + size, used)) for first in range(0, used, size)]
         number = min(len(bounds), settings.cluster_tokens // size)
         clustered = [i * len(bounds) // number for i in range(number)]
@@ -166,7 +176,7 @@ class _Plan:
 def _request(
     corpus: Corpus, teacher: dict[str, Any], plan: _Plan, settings: LabelSettings
 ) -> dict[str, Any]:
-    """What decides the labels, and nothing else."""
+    """Exactly the values that determine the labels."""
     return {
         "corpus": {
             "fingerprint": corpus.fingerprint,
@@ -182,7 +192,10 @@ def _request(
 
 @dataclass(eq=False)
 class _Job:
-    """The three stages, each of which goes on from what is in the work folder."""
+    """The stages embedding, clustering and labelling.
+
+    Each stage continues from its files in the folder `work`.
+    """
 
     work: Path
     corpus: Corpus
@@ -193,7 +206,7 @@ class _Job:
     progress: Progress | None
 
     def run(self) -> dict[str, Any]:
-        """What came of it, for the manifest."""
+        """Run all stages; returns the figures for the manifest."""
         began = time.monotonic()
         if not (self.work / FIGURES).is_file():
             self._embed()
@@ -205,27 +218,27 @@ class _Job:
             **figures,
             "used": int(np.count_nonzero(counts)),
             "largest_share": float(counts.max() / counts.sum()),
-            "seconds": round(time.monotonic() - began, 2),  # since it was last started
+            "seconds": round(time.monotonic() - began, 2),  # since the last start
         }
 
     def _embed(self) -> None:
-        """Append the vectors of the pieces to be clustered to a file."""
+        """Append the vectors of the pieces that are clustered to a file."""
         sizes = [self._size(i) for i in self.plan.clustered]
         total = sum(sizes)
-        row = 2 * self.teacher.width  # bytes
+        row_bytes = 2 * self.teacher.width
         with (self.work / VECTORS).open("ab") as file:
-            rows = file.tell() // row
+            rows = file.tell() // row_bytes
             ends = np.cumsum([0, *sizes])
-            done = int(np.searchsorted(ends, rows, side="right")) - 1  # whole pieces
-            file.truncate(int(ends[done]) * row)
+            done = int(np.searchsorted(ends, rows, side="right")) - 1  # complete pieces
+            file.truncate(int(ends[done]) * row_bytes)
             for i in self.plan.clustered[done:]:
                 file.write(self._vectors(*self.plan.bounds[i]).cpu().numpy().tobytes())
                 file.flush()
                 done += 1
-                self._say("embedding", int(ends[done]), total)
+                self._report("embedding", int(ends[done]), total)
 
     def _cluster(self) -> dict[str, Any]:
-        """Find the centres of all states, and write them."""
+        """Write the centroids of all states; returns figures about the clusters."""
         vectors = self._embedded()
         points, pca = vectors, None
         if self.settings.pca is not None:
@@ -234,32 +247,32 @@ class _Job:
         train = self.corpus.split("train")
         pieces = [self.plan.bounds[i] for i in self.plan.clustered]
         tokens = np.concatenate([train[first:last] for first, last in pieces])
-        found = cluster_states(
+        clusters = cluster_states(
             points,
             tokens,
             self.plan.blocks,
             seed=self.settings.seed,
             iterations=self.settings.iterations,
             device=self.device,
-            progress=lambda done, total: self._say("clustering", done, total),
+            progress=lambda done, total: self._report("clustering", done, total),
         )
-        centres, counts = found.centres.cpu(), found.counts.cpu()
-        tensors = {"centroids": centres, "counts": counts}
+        centroids, counts = clusters.centroids.cpu(), clusters.counts.cpu()
+        tensors = {"centroids": centroids, "counts": counts}
         if pca is not None:
             mean, components = pca.mean.cpu(), pca.components.cpu()
-            restored = PCA(mean, components, pca.share).restore(centres)
+            restored = PCA(mean, components, pca.share).restore(centroids)
             restored[counts == 0] = 0
-            tensors = {"centroids": restored, "counts": counts, "centres": centres}
+            tensors = {"centroids": restored, "counts": counts, "centres": centroids}
             tensors |= {"pca.mean": mean, "pca.components": components}
         write_tensors(self.work / CENTROIDS, tensors)
         return {
             "clustered": len(tokens),
-            "inertia": found.inertia / len(tokens),  # per token
+            "inertia": clusters.inertia / len(tokens),  # per token
             "variance_kept": None if pca is None else pca.share,
         }
 
     def _label(self) -> np.ndarray:
-        """Append the labels of one piece after the other; how often each state was given."""
+        """Append the labels of all pieces to a file; returns the count (Z,) of each state."""
         clusters, pca = self._clusters()
         train, dtype = self.corpus.split("train"), np.dtype(_dtype(self.plan.blocks))
         embedded = dict(zip(self.plan.clustered, self._rows(), strict=True))
@@ -283,40 +296,42 @@ class _Job:
                 states = clusters.label(x if pca is None else pca.project(x), train[first:last])
                 file.write(states.astype(dtype).tobytes())
                 file.flush()
-                self._say("labelling", last, self.plan.labelled)
-        given = np.memmap(path, dtype=dtype, mode="r")
-        return np.bincount(given, minlength=self.plan.blocks.num_states)
+                self._report("labelling", last, self.plan.labelled)
+        labels = np.memmap(path, dtype=dtype, mode="r")
+        return np.bincount(labels, minlength=self.plan.blocks.num_states)
 
     def _vectors(self, first: int, last: int) -> Tensor:
-        """Vectors (N, H) of training tokens first … last-1, read with the text around them."""
+        """Vectors (N, H) float16 of training tokens first … last-1, with context on both sides."""
         train, margin = self.corpus.split("train"), self.settings.reading.window
         begin, end = max(0, first - margin), min(len(train), last + margin)
-        found = embed(
+        vectors = embed(
             self.teacher,
             self.corpus.tokenizer,
             train[begin:end],
             self.settings.reading,
             self.settings.pool,
         )
-        return found[first - begin : last - begin].clamp(-LARGEST, LARGEST).half()
+        return vectors[first - begin : last - begin].clamp(-LARGEST, LARGEST).half()
 
     def _embedded(self) -> np.ndarray:
-        """The vectors (N, H) of the pieces that were embedded."""
+        """The stored vectors (N, H) of all pieces that are clustered."""
         shape = (sum(map(self._size, self.plan.clustered)), self.teacher.width)
         return np.memmap(self.work / VECTORS, dtype=np.float16, mode="r", shape=shape)
 
     def _rows(self) -> list[int]:
-        """Where the vectors of each embedded piece begin in the file."""
+        """The first row of each piece in the file of vectors."""
         sizes = [self._size(i) for i in self.plan.clustered]
         return np.cumsum([0, *sizes[:-1]]).tolist()
 
     def _chunks(self, vectors: np.ndarray) -> Iterator[Tensor]:
+        """Vectors (N, H) in chunks (n, H) float32 on the device."""
         step = rows_at_once(1, vectors.shape[1])
         for first in range(0, len(vectors), step):
             part = np.array(vectors[first : first + step])
             yield torch.from_numpy(part).to(self.device).float()
 
     def _project(self, vectors: np.ndarray, pca: PCA) -> np.ndarray:
+        """The principal components (N, D) of vectors (N, H), as a memory-mapped file."""
         path = self.work / PROJECTED
         with path.open("wb") as file:
             for x in self._chunks(vectors):
@@ -325,29 +340,31 @@ class _Job:
         return np.memmap(path, dtype=np.float32, mode="r", shape=shape)
 
     def _clusters(self) -> tuple[StateClusters, PCA | None]:
-        found = {n: t.to(self.device) for n, t in read_tensors(self.work / CENTROIDS).items()}
-        centres = found.get("centres", found["centroids"])
-        clusters = StateClusters(self.plan.blocks, centres, found["counts"], 0.0)
-        if "centres" not in found:
+        """The clusters that `_cluster` wrote, and the projection into their space."""
+        tensors = {n: t.to(self.device) for n, t in read_tensors(self.work / CENTROIDS).items()}
+        centroids = tensors.get("centres", tensors["centroids"])
+        clusters = StateClusters(self.plan.blocks, centroids, tensors["counts"], 0.0)
+        if "centres" not in tensors:
             return clusters, None
-        return clusters, PCA(found["pca.mean"], found["pca.components"], 0.0)
+        return clusters, PCA(tensors["pca.mean"], tensors["pca.components"], 0.0)
 
     def _size(self, piece: int) -> int:
         first, last = self.plan.bounds[piece]
         return last - first
 
-    def _say(self, stage: str, done: int, total: int) -> None:
+    def _report(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(stage, done, total)
 
 
 def _dtype(blocks: Blocks) -> str:
+    """The type of labels in files."""
     return "<u2" if blocks.num_states <= 1 << 16 else "<u4"
 
 
 @contextlib.contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """A work folder that no other process works in; ValueError if one does."""
+def _locked(work: Path) -> Iterator[None]:
+    """Context in which no other process may use the folder; ValueError if another one does."""
     work.mkdir(parents=True, exist_ok=True)
     with (work / LOCK).open("w") as lock:
         try:
@@ -355,7 +372,7 @@ def _alone(work: Path) -> Iterator[None]:
 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except ImportError:
-            pass  # no such locks on this system
+            pass  # this system has no such locks
         except OSError:
             raise ValueError(
                 f"another process is making these labels in {work}; wait for it"

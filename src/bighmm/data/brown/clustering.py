@@ -1,0 +1,203 @@
+"""The algorithm of Brown clustering; the package's docstring has its steps and the letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from bighmm.data.brown.bigrams import Bigrams, average_mutual_information
+from bighmm.data.brown.window import Window
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A partition of V word types into C classes, numbered in the sorted order of their paths."""
+
+    classes: np.ndarray  # (V,) int32, every class of 0..C-1 occurs
+    paths: tuple[str, ...]  # C bit strings of the merge tree, none is a prefix of another
+    information: float  # AMI in nats, nan if it is unknown
+
+
+def cluster(
+    tokens: np.ndarray,
+    vocabulary_size: int,
+    classes: int,
+    *,
+    exchange: int = 3,
+    progress: Progress | None = None,
+) -> Clusters:
+    """A partition of the word types 0..V-1 into `classes` classes of high AMI.
+
+    tokens: one stream (T,); all T - 1 adjacent pairs count.
+    exchange: the largest number of sweeps in which every word moves to the class that gives the
+        highest AMI. They end early if no word moves.
+    progress: called with the number of words processed, and of how many.
+
+    Types that do not occur are distributed in the order of their ids, each to the class that has
+    the fewest types then. The result is deterministic: words of equal frequency are taken in the
+    order of their ids.
+
+    Raises ValueError for an empty stream, ids outside 0..V-1, fewer than one class, more classes
+    than types that occur, and a negative `exchange`.
+    """
+    tokens = np.asarray(tokens)
+    _check(tokens, vocabulary_size, classes, exchange)
+    frequency = np.bincount(tokens.astype(np.int64), minlength=vocabulary_size)
+    occurring = int(np.count_nonzero(frequency))
+    by_rank = np.argsort(-frequency, kind="stable")  # ids, the most frequent first
+    rank = np.empty_like(by_rank)
+    rank[by_rank] = np.arange(vocabulary_size)
+    bigrams = Bigrams.of(rank[tokens], occurring)
+    total = occurring * (1 + exchange)
+    tick = _ticker(progress, total)
+
+    class_of = _agglomerate(bigrams, classes, tick)
+    for _ in range(exchange):
+        if not _exchange(bigrams, class_of, classes, tick):
+            break
+    if progress is not None:
+        progress(total, total)
+
+    paths = _merge_paths(bigrams, class_of, classes)
+    number = np.argsort(np.argsort(np.array(paths)))  # of each class among the sorted paths
+    result = np.empty(vocabulary_size, np.int32)
+    result[by_rank[:occurring]] = number[class_of]
+    sizes = np.bincount(number[class_of])
+    for unseen in by_rank[occurring:]:
+        result[unseen] = smallest = np.argmin(sizes)
+        sizes[smallest] += 1
+    return Clusters(result, tuple(sorted(paths)), average_mutual_information(tokens, result))
+
+
+def _agglomerate(bigrams: Bigrams, classes: int, tick: Callable[[], None]) -> np.ndarray:
+    """The class (V,) of each word after step 1; words are numbered by decreasing frequency."""
+    size, slots = bigrams.marginals.shape[1], classes + 1
+    slot = np.full(size, slots)  # W marks words that are not in the window yet
+    window = Window(slots, bigrams.f)
+    free = 0
+    for word in range(size):
+        tick()
+        slot[word] = free
+        row, column = bigrams.with_slots(word, slot, slots)
+        window.insert(free, row, column, bigrams.marginals[:, word])
+        if word < classes:
+            free = word + 1
+            continue
+        union, free = window.merge_best(bigrams.tolerance)
+        placed = slot[: word + 1]
+        placed[placed == free] = union
+    slot[slot == classes] = free  # so that the classes are 0..C-1
+    return slot
+
+
+def _exchange(
+    bigrams: Bigrams, class_of: np.ndarray, classes: int, tick: Callable[[], None]
+) -> int:
+    """Move each word to its best class, in place; return how many words moved.
+
+    Let word w, taken out of its class, have x_k pairs to class k, y_k pairs from class k, and z
+    pairs with itself. If it is put into class d, N·I grows, up to a constant, by
+
+        Σ_k≠d [f(n_dk + x_k) - f(n_dk) + f(n_kd + y_k) - f(n_kd)] + f(n_dd + x_d + y_d + z)
+        - f(n_dd) - f(l_d + l_w) + f(l_d) - f(r_d + r_w) + f(r_d).
+    """
+    f = bigrams.f
+    n, marginals = bigrams.of_classes(class_of, classes)
+    members = np.bincount(class_of)
+    moved = 0
+    for word, old in enumerate(class_of.tolist()):
+        tick()
+        if members[old] == 1:
+            continue
+        own = bigrams.marginals[:, word]
+        class_of[word] = classes  # no class, so that its pairs with itself are not counted
+        row, column = bigrams.with_slots(word, class_of, classes)
+        same = own[0] - row.sum()
+        _add_word(n, old, -row, -column, -same)
+        marginals[:, old] -= own
+
+        score = (f(marginals) - f(marginals + own[:, None])).sum(0)
+        for counts, pairs in ((n, row), (n.T, column)):
+            neighbours = np.flatnonzero(pairs)
+            others = counts.T[neighbours]
+            score += (f(others + pairs[neighbours, None]) - f(others)).sum(0)
+        inner = n.diagonal()  # n_dd is in both sums, and must be counted once with x, y and z
+        score += f(inner + row + column + same) + f(inner) - f(inner + row) - f(inner + column)
+
+        new = int(np.argmax(score))
+        if score[new] <= score[old] + bigrams.tolerance:
+            new = old
+        _add_word(n, new, row, column, same)
+        marginals[:, new] += own
+        class_of[word] = new
+        members[old] -= 1
+        members[new] += 1
+        moved += new != old
+    return moved
+
+
+def _add_word(n: np.ndarray, c: int, row: np.ndarray, column: np.ndarray, same: int) -> None:
+    """Add a word's pairs with the classes, and with itself, to the counts of class c."""
+    n[c] += row
+    n[:, c] += column
+    n[c, c] += same
+
+
+def _merge_paths(bigrams: Bigrams, class_of: np.ndarray, classes: int) -> list[str]:
+    """The bit string of each class in the tree that merges all of them to one.
+
+    At each merge the more frequent side gets the bit 0.
+    """
+    n, marginals = bigrams.of_classes(class_of, classes)
+    window = Window(classes, bigrams.f)
+    for c in range(classes):
+        placed = np.arange(classes) <= c
+        window.insert(c, n[c] * placed, n[:, c] * placed, marginals[:, c])
+    below = [[c] for c in range(classes)]
+    paths = [""] * classes
+    for _ in range(classes - 1):
+        union, freed = window.merge_best(bigrams.tolerance)
+        for bit, side in (("0", below[union]), ("1", below[freed])):
+            for c in side:
+                paths[c] = bit + paths[c]
+        below[union] += below[freed]
+    return paths
+
+
+def _ticker(progress: Progress | None, total: int) -> Callable[[], None]:
+    """A function to call once per word, which reports every 256th call."""
+    steps = count(1)
+
+    def tick() -> None:
+        done = next(steps)
+        if progress is not None and done % 256 == 0:
+            progress(done, total)
+
+    return tick
+
+
+def _check(tokens: np.ndarray, vocabulary_size: int, classes: int, exchange: int) -> None:
+    if tokens.size == 0:
+        raise ValueError("tokens is empty: clustering needs at least one token")
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        given = f"shape {tokens.shape} and type {tokens.dtype}"
+        raise ValueError(f"tokens has {given}: it must be a 1-D array of integers")
+    wrong = tokens[(tokens < 0) | (tokens >= vocabulary_size)]
+    if wrong.size:
+        raise ValueError(
+            f"tokens holds the id {wrong[0]}: with a vocabulary of {vocabulary_size} types "
+            f"the ids must be 0..{vocabulary_size - 1}"
+        )
+    if exchange < 0:
+        raise ValueError(f"exchange is {exchange}: the number of sweeps must be at least 0")
+    occurring = len(np.unique(tokens))
+    if not 1 <= classes <= occurring:
+        raise ValueError(
+            f"classes is {classes}: it must be at least 1 and at most {occurring}, "
+            "the number of word types that occur in tokens"
+        )

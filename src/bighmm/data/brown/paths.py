@@ -1,0 +1,73 @@
+"""Files of Brown clusters, in the format of wcluster: `bit string<TAB>word<TAB>count` lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bighmm.base.files import write_atomically
+from bighmm.data.brown.bigrams import average_mutual_information
+from bighmm.data.brown.clustering import Clusters
+
+
+def write_paths(
+    path: str | Path, clusters: Clusters, words: Sequence[str], counts: Sequence[int] | np.ndarray
+) -> None:
+    """Write a paths file of the V words and their counts, in UTF-8.
+
+    Lines are sorted by class, within a class by decreasing count, and then by id. Raises ValueError
+    if words, counts and classes differ in number, or a word holds a tab or a line break.
+    """
+    if not len(words) == len(counts) == len(clusters.classes):
+        raise ValueError(
+            f"{len(words)} words and {len(counts)} counts do not fit a clustering of "
+            f"{len(clusters.classes)} types: give one word and one count per type"
+        )
+    for word in words:
+        if any(mark in word for mark in "\t\n\r"):
+            raise ValueError(f"the word {word!r} holds a tab or a line break, which ends a field")
+    order = np.lexsort((-np.asarray(counts), clusters.classes))
+    bits = [clusters.paths[c] for c in clusters.classes]
+    lines = [f"{bits[v]}\t{words[v]}\t{int(counts[v])}\n" for v in order]
+    write_atomically(Path(path), "".join(lines).encode("utf-8"))
+
+
+def read_paths(
+    path: str | Path, words: Sequence[str], tokens: np.ndarray | None = None
+) -> Clusters:
+    """The clusters of the vocabulary `words` (V) in a paths file of this library or of wcluster.
+
+    The bit strings of these words become classes 0..C-1 in sorted order; other words of the file
+    are ignored. The AMI is that of `tokens` (T,), or nan without them. Raises ValueError for a
+    malformed line, a word with two bit strings, and words that are missing in the file.
+    """
+    bits = _read_bits(Path(path))
+    missing = [word for word in words if word not in bits]
+    if missing:
+        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+        raise ValueError(
+            f"the word list {path} does not cover the vocabulary: {missing[0]!r}{more} missing"
+        )
+    paths = tuple(sorted({bits[word] for word in words}))
+    number = {bit_string: c for c, bit_string in enumerate(paths)}
+    classes = np.array([number[bits[word]] for word in words], np.int32)
+    information = np.nan if tokens is None else average_mutual_information(tokens, classes)
+    return Clusters(classes, paths, information)
+
+
+def _read_bits(path: Path) -> dict[str, str]:
+    """The bit string of each word of a paths file."""
+    bits: dict[str, str] = {}
+    # str.splitlines would also split at rarer line separators of Unicode, which a word may hold.
+    for number, line in enumerate(path.read_bytes().decode("utf-8").split("\n"), start=1):
+        if not line:
+            continue
+        fields = line.rstrip("\r").split("\t")
+        if len(fields) != 3 or set(fields[0]) - set("01") or not fields[2].isdecimal():
+            form = "'bit string<TAB>word<TAB>count'"
+            raise ValueError(f"line {number} of {path} is {line!r}: it must be {form}")
+        if bits.setdefault(fields[1], fields[0]) != fields[0]:
+            raise ValueError(f"line {number} of {path} gives {fields[1]!r} a second bit string")
+    return bits

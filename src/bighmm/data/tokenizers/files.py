@@ -1,0 +1,80 @@
+"""Opening tokenizers of all kinds from their files."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+from bighmm.data.tokenizers.protocol import Tokenizer
+from bighmm.data.tokenizers.sentencepieces import SentencePieces
+from bighmm.data.tokenizers.subwords import Subwords
+from bighmm.data.tokenizers.words import Words
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer saved in a folder; ValueError if there is none or it is damaged."""
+    folder = Path(folder)
+    if (folder / "tokenizer.json").is_file():
+        end = None
+        config = folder / "tokenizer_config.json"
+        if config.is_file():
+            end = _json(config, config.read_bytes()).get("eos_token")
+            end = end.get("content") if isinstance(end, dict) else end
+        path = folder / "tokenizer.json"
+        return Subwords(_read(path), end=end, name=str(path))
+    for name in ("tokenizer.model", "vocab.json"):
+        if (folder / name).is_file():
+            return open_tokenizer(folder / name)
+    raise ValueError(
+        f"there is no tokenizer in {folder}: one of vocab.json, tokenizer.json and "
+        "tokenizer.model is expected"
+    )
+
+
+def open_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a file (.json or .model, plain or .xz) or of a folder that holds one.
+
+    Raises ValueError if there is no such file, or it is not a tokenizer of a known kind.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return load_tokenizer(path)
+    if not path.is_file():
+        raise ValueError(
+            f"the tokenizer {path} does not exist; give a tokenizers file (.json), a "
+            "SentencePiece model (.model) or a folder with one of them"
+        )
+    name = path.name.removesuffix(".xz")
+    if name.endswith(".model"):
+        return SentencePieces(_read(path), name=str(path))
+    if not name.endswith(".json"):
+        raise ValueError(
+            f"the tokenizer {path} is of an unknown kind; a tokenizers file (.json) or a "
+            "SentencePiece model (.model) is expected"
+        )
+    content = _read(path)
+    if (settings := _json(path, content)).get("kind") == "words":
+        return Words.from_json(settings, path)
+    return Subwords(content, name=str(path))
+
+
+def _read(path: Path) -> bytes:
+    """The content of a file, decompressed if it is an .xz file."""
+    if path.suffix != ".xz":
+        return path.read_bytes()
+    try:
+        return lzma.decompress(path.read_bytes())
+    except lzma.LZMAError:
+        raise ValueError(f"{path} is damaged or is not an xz file") from None
+
+
+def _json(path: Path, content: bytes) -> dict:
+    """A JSON object; ValueError that names `path` if the content is something else."""
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: it holds no JSON object")
+    return value
