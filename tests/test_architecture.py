@@ -1,6 +1,7 @@
 """Imports go only to rooms further up the table of the architecture page."""
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -97,3 +98,12 @@ def test_packages_say_what_they_export():
             if isinstance(target, ast.Name)
         ]
         assert "__all__" in targets, path
+
+
+def test_exported_names_exist():
+    for path in SOURCE.rglob("__init__.py"):
+        parts = path.parent.relative_to(SOURCE.parent).parts
+        package = importlib.import_module(".".join(parts))
+        for name in package.__all__:
+            if name != "GuidedLogits" or importlib.util.find_spec("transformers"):
+                getattr(package, name)

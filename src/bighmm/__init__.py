@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bighmm.base.lazy import lazy_names
+
 if TYPE_CHECKING:
     __version__: str
 
@@ -15,24 +17,23 @@ if TYPE_CHECKING:
 
 __all__ = ["HMM", "HMMLM", "BestPath", "Posterior", "SequenceHMM", "baum_welch"]
 
-_PLACES = {
-    "HMM": "bighmm.hmm",
-    "BestPath": "bighmm.hmm",
-    "Posterior": "bighmm.hmm",
-    "HMMLM": "bighmm.lm.hmmlm",
-    "baum_welch": "bighmm.train.expectation_maximisation",
-    "SequenceHMM": "bighmm.sequences",
-}
+_find = lazy_names(
+    __name__,
+    {
+        "bighmm.hmm": ("HMM", "BestPath", "Posterior"),
+        "bighmm.lm.hmmlm": ("HMMLM",),
+        "bighmm.sequences": ("SequenceHMM",),
+        "bighmm.train.expectation_maximisation": ("baum_welch",),
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when they are first used: torch takes seconds to load."""
+    """The version, the public names, and `constraints`, a short name of `lm.rules`."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("bighmm")
-    if name == "constraints":  # a short name of the rules
+    if name == "constraints":
         return importlib.import_module("bighmm.lm.rules")
-    if name not in _PLACES:
-        raise AttributeError(f"module 'bighmm' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return _find(name)

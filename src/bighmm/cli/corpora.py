@@ -21,6 +21,7 @@ class DataArguments:
 
 
 def data_command(argv: list[str]) -> None:
+    """Print what is known about a corpus."""
     arguments = parse(DataArguments, argv, "data")
     from rich.markup import escape
     from rich.table import Table
@@ -61,6 +62,7 @@ class ClusterArguments:
 
 
 def cluster_command(argv: list[str]) -> None:
+    """Print Brown clusters of a corpus, and write their paths file."""
     arguments = parse(ClusterArguments, argv, "cluster")
     if arguments.out is not None and not arguments.out.parent.is_dir():
         raise ValueError(f"there is no folder {arguments.out.parent} to write {arguments.out} to")

@@ -86,6 +86,7 @@ class DistillArguments:
 
 
 def distill_command(argv: list[str]) -> None:
+    """Write the labels of a corpus from the vectors of a teacher."""
     arguments = parse(DistillArguments, argv, "distill")
     from bighmm.cli.progress import clustering_progress, stages_progress
     from bighmm.distill.corpus_labels import LabelWatch, label_corpus

@@ -109,6 +109,7 @@ MADE = ("corpus", "initial")  # sections of the recipe that the distillation fil
 
 
 def distill_lm_command(argv: list[str]) -> None:
+    """Train an HMM on texts that a language model writes."""
     recipe, found = _parse(argv)
     from bighmm.distill.from_language_model import distill_language_model
 

@@ -39,6 +39,7 @@ class EvalArguments:
 
 
 def eval_command(argv: list[str]) -> None:
+    """Print the perplexity of a model on a split of a corpus."""
     arguments = parse(EvalArguments, argv, "eval")
     if arguments.carry and arguments.reset:
         raise ValueError("--carry and --reset exclude each other; give at most one")

@@ -42,6 +42,7 @@ class FillArguments:
 
 
 def fill_command(argv: list[str]) -> None:
+    """Print samples, the likeliest fillings or word probabilities of the gaps in a text."""
     arguments = parse(FillArguments, argv, "fill")
     some_text(arguments.text, "the text")
     if arguments.best and arguments.probs:

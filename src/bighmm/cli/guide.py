@@ -56,6 +56,7 @@ class GuideArguments:
 
 
 def guide_command(argv: list[str]) -> None:
+    """Print texts of a language model that satisfy a rule."""
     arguments = parse(GuideArguments, argv, "guide")
     settings = GuideSettings(
         length=arguments.length,

@@ -32,6 +32,7 @@ class ScoreArguments:
 
 
 def score_command(argv: list[str]) -> None:
+    """Print the log-probability of every line of standard input."""
     arguments = parse(ScoreArguments, argv, "score")
     from bighmm.lm.questions import score
 
@@ -66,18 +67,19 @@ class NextArguments:
         tyro.conf.arg(metavar="[PREFIX]", help="The text so far."),
     ] = None
     rule: RuleFlags = NO_RULE
+    n: Annotated[int, tyro.conf.arg(help="How many words.")] = 10
     length: Annotated[
         int,
         tyro.conf.arg(
             help="With a rule: tokens after the prefix at most, the end mark not counted."
         ),
     ] = DEFAULT_LENGTH
-    n: Annotated[int, tyro.conf.arg(help="How many words.")] = 10
     compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
 
 def next_command(argv: list[str]) -> None:
+    """Print the likeliest next words."""
     arguments = parse(NextArguments, argv, "next")
     prefix = _prefix(arguments.prefix)
     from bighmm.lm.questions import next_words
@@ -110,6 +112,7 @@ class SampleArguments:
 
 
 def sample_command(argv: list[str]) -> None:
+    """Print texts drawn from a model."""
     arguments = parse(SampleArguments, argv, "sample")
     prefix = _prefix(arguments.prefix)
     from bighmm.lm.questions import sample

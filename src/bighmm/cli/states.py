@@ -35,6 +35,7 @@ class TagArguments:
 
 
 def tag_command(argv: list[str]) -> None:
+    """Print the likeliest states of a text."""
     arguments = parse(TagArguments, argv, "tag")
     some_text(arguments.text, "the text")
     from rich.table import Table
@@ -81,6 +82,7 @@ class StatesArguments:
 
 
 def states_command(argv: list[str]) -> None:
+    """Print states by their words, neighbours and share of a text."""
     arguments = parse(StatesArguments, argv, "states")
     from rich.table import Table
 
@@ -129,6 +131,7 @@ class PosteriorArguments:
 
 
 def posterior_command(argv: list[str]) -> None:
+    """Print the probabilities of the states at every word of a text."""
     arguments = parse(PosteriorArguments, argv, "posterior")
     some_text(arguments.text, "the text")
     from rich.table import Table

@@ -1,8 +1,33 @@
 """Latent variable distillation: a teacher's vectors of the training tokens, clustered into states.
 
-After Liu et al. 2022 and Lee & Berg-Kirkpatrick 2025 (section 4, algorithm 1).
-`labelling.make_labels` writes one state for each token, `data.labels.open_labels` reads them;
-`from_language_model.distill_language_model` trains an HMM on texts that a language model writes.
+After Liu et al. 2022 and Lee & Berg-Kirkpatrick 2025 (section 4, algorithm 1). `make_labels` writes
+one state for each token, `data.labels.open_labels` reads them; `distill_language_model` trains an
+HMM on texts that a language model writes.
 """
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bighmm.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bighmm.distill.from_language_model import distill_language_model
+    from bighmm.distill.labelling import LabelSettings, make_labels
+    from bighmm.distill.settings import SampleSettings
+    from bighmm.distill.teachers import Teacher, open_teacher
+
+__all__ = [
+    *("LabelSettings", "SampleSettings", "Teacher", "distill_language_model", "make_labels"),
+    *("open_teacher",),
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "bighmm.distill.from_language_model": ("distill_language_model",),
+        "bighmm.distill.labelling": ("LabelSettings", "make_labels"),
+        "bighmm.distill.settings": ("SampleSettings",),
+        "bighmm.distill.teachers": ("Teacher", "open_teacher"),
+    },
+)

@@ -1,12 +1,10 @@
-"""What a model's states stand for, and which states explain a text.
-
-The names below are imported when they are first used, because torch takes seconds to load.
-"""
+"""What a model's states stand for, and which states explain a text."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bighmm.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bighmm.inspect.plot import plot_posterior
@@ -26,28 +24,28 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Likeliest",
-    "likely_words",
-    "next_states",
-    "plot_posterior",
-    "posterior_table",
-    "previous_states",
-    "rank_states",
-    "state_shares",
-    "state_table",
-    "states_of_corpus",
-    "tag_table",
+    *("Likeliest", "likely_words", "next_states", "plot_posterior", "posterior_table"),
+    *("previous_states", "rank_states", "state_shares", "state_table", "states_of_corpus"),
+    *("tag_table",),
 ]
 
-_MODULES = {
-    "plot": ("plot_posterior",),
-    "states": ("Likeliest", "likely_words", "next_states", "previous_states", "state_shares"),
-    "tables": ("posterior_table", "rank_states", "state_table", "states_of_corpus", "tag_table"),
-}
-_PLACES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "bighmm.inspect.plot": ("plot_posterior",),
+        "bighmm.inspect.states": (
+            "Likeliest",
+            "likely_words",
+            "next_states",
+            "previous_states",
+            "state_shares",
+        ),
+        "bighmm.inspect.tables": (
+            "posterior_table",
+            "rank_states",
+            "state_table",
+            "states_of_corpus",
+            "tag_table",
+        ),
+    },
+)

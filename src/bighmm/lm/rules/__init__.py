@@ -16,52 +16,27 @@ rules here need a tokenizer:
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bighmm.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bighmm.infer.rules import (
-        Automaton,
-        Rule,
-        automaton,
-        contains,
-        ends_with,
-        excludes,
-        in_order,
-        length,
-        regex,
-        starts_with,
-        until,
-    )
+    from bighmm.infer.rules import *  # noqa: F403
     from bighmm.lm.rules.text import json_schema, text_regex
     from bighmm.lm.rules.words import rule_from_words
 
-__all__ = [
-    "Automaton",
-    "Rule",
-    "automaton",
-    "contains",
-    "ends_with",
-    "excludes",
-    "in_order",
-    "json_schema",
-    "length",
-    "regex",
-    "rule_from_words",
-    "starts_with",
-    "text_regex",
-    "until",
-]
+_OVER_TOKEN_IDS = (
+    *("Automaton", "Rule", "automaton", "contains", "ends_with", "excludes", "in_order", "length"),
+    *("regex", "starts_with", "until"),
+)
 
-_PLACES = {
-    **dict.fromkeys(__all__, "bighmm.infer.rules"),
-    "json_schema": "bighmm.lm.rules.text",
-    "text_regex": "bighmm.lm.rules.text",
-    "rule_from_words": "bighmm.lm.rules.words",
-}
+__all__ = [*_OVER_TOKEN_IDS, "json_schema", "rule_from_words", "text_regex"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "bighmm.infer.rules": _OVER_TOKEN_IDS,
+        "bighmm.lm.rules.text": ("json_schema", "text_regex"),
+        "bighmm.lm.rules.words": ("rule_from_words",),
+    },
+)
