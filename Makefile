@@ -14,7 +14,7 @@ test: $(VENV)/dev.done lint
 # What needs a GPU: the kernels as they are, and training with them.
 test-gpu: $(VENV)/dev.done
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'there is no GPU'"
-	$(BIN)/python -m pytest tests/ops tests/test_gpu.py tests/test_open_families.py tests/distill/test_on_gpu.py
+	$(BIN)/python -m pytest tests/ops tests/test_gpu.py tests/test_open_families.py tests/distill/test_on_gpu.py tests/test_docs.py::test_extensions_train
 
 # The lower ends of the dependencies' ranges, without those of the extra `teachers`.
 test-lowest: .venv-lowest/done

@@ -195,11 +195,12 @@ def test_packaged_recipes_are_listed():
         assert f"`{name}`" in text
 
 
-def test_added_parameterisation_and_support_train(
-    workplace, own_registries, bighmm, monkeypatch, capsys
-):
-    """The examples of the page about extending, through the command line."""
-    monkeypatch.chdir(workplace[0])
+def test_extensions_train(tmp_path, own_registries, monkeypatch, capsys):
+    """The examples of the page about extending, through the command line; on a GPU if there is one.
+
+    It is part of `make test-gpu`.
+    """
+    monkeypatch.chdir(tmp_path)
     for block in BLOCKS[DOCS / "understand" / "extending.md"]:
         run_python(block.code, "extending.md")
     small = "--states 64 --width 8 --epochs 0.02"
