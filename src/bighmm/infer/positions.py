@@ -70,7 +70,7 @@ class PositionCache:
     def _known(self, token: int) -> Position:
         model = self.model
         tokens = torch.tensor([token], device=model.start.device)
-        group, index = model.support.group(token)
+        group, index = model.support.group(token, tokens.device)
         if isinstance(index, slice) and (index.start, index.stop) == (0, model.num_states):
             group = EVERY_STATE
         every = torch.arange(model.num_states, device=model.start.device)

@@ -106,9 +106,9 @@ class Support(Protocol):
         ids = self.valid_states(tokens)
         return table.index_select(0, ids.view(-1)).view(*ids.shape, *table.shape[1:])
 
-    def group(self, token: int) -> tuple[int, States]:
+    def group(self, token: int, device: torch.device) -> tuple[int, States]:
         """The states of a token, and a number that tokens with the same states share."""
-        tokens = self._every_token()[token : token + 1]
+        tokens = torch.tensor([token], device=device)
         return token, self.valid_states(tokens).squeeze(0)
 
     def place_of(self, tokens: Tensor, states: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class Support(Protocol):
             f"labels are made for dense and blocked models; a {self.kind} one has no blocks"
         )
 
-    def _every_token(self, device: torch.device | None = None) -> Tensor:
+    def _every_token(self, device: torch.device) -> Tensor:
         return torch.arange(self.vocabulary_size, device=device)
 
 

@@ -72,7 +72,7 @@ class Blocked(Support):
         by_block = table.view(self.blocks.num_blocks, self.states_per_token, *table.shape[1:])
         return by_block.index_select(0, self._block(tokens))
 
-    def group(self, token: int) -> tuple[int, States]:
+    def group(self, token: int, device: torch.device) -> tuple[int, States]:
         block, size = int(self.blocks.block_of[token]), self.states_per_token
         return block, slice(block * size, (block + 1) * size)
 

@@ -42,7 +42,7 @@ class Dense(Support):
     def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
         return table.unsqueeze(0).expand(len(tokens), *table.shape)
 
-    def group(self, token: int) -> tuple[int, States]:
+    def group(self, token: int, device: torch.device) -> tuple[int, States]:
         return 0, slice(0, self.num_states)
 
     def place_of(self, tokens: Tensor, states: Tensor) -> Tensor:
