@@ -31,7 +31,7 @@ def begins_outside_word(tokenizer: Tokenizer) -> Rule | None:
     if kinds is None:
         return None
     # States: 0, no character yet; 1, the first character was not a word character.
-    return automaton([[0, -1, 1], [1, 1, 1]], [0, 1], kinds).called("words of its own")
+    return automaton([[0, -1, 1], [1, 1, 1]], [0, 1], kinds).called("begins outside a word")
 
 
 def ends_outside_word(tokenizer: Tokenizer, after_word: bool) -> Rule | None:
@@ -44,7 +44,7 @@ def ends_outside_word(tokenizer: Tokenizer, after_word: bool) -> Rule | None:
         return None
     # States: whether the last character was a word character.
     table = [[0, 1, 0], [1, 1, 0]]
-    return automaton(table, [0], kinds, int(after_word)).called("words of its own")
+    return automaton(table, [0], kinds, int(after_word)).called("ends outside a word")
 
 
 def begins_with_word(tokenizer: Tokenizer, ids: Sequence[int]) -> bool:
