@@ -62,6 +62,7 @@ from bighmm.ops.residual import triton as residuals  # noqa: E402
 from bighmm.ops.rounding import triton as roundings  # noqa: E402
 from bighmm.ops.row_norm import triton as row_norms  # noqa: E402
 from bighmm.ops.state_dropout import triton as dropouts  # noqa: E402
+from bighmm.ops.two_level_chain import triton as two_level_chains  # noqa: E402
 
 
 def half(*shape):
@@ -100,6 +101,10 @@ def flat_chain(alive, width):
     grads = (torch.zeros(states, width), torch.zeros(states, width))
     factors = (uses.left, uses.right)
     flat_chains.pull_back(chain, operands, tiles.logs, factors, weight, grads)
+    blocks = (half(4, width), torch.zeros(4), norm)
+    vectors = two_level_chains.Vectors(*operands, operands[0], *blocks)
+    _, factors = two_level_chains.make_tiles(chain, vectors, norm, emitted)
+    two_level_chains.pull_back(chain, vectors, factors, emitted, uses, weight)
 
 
 def blocked_emission(alive, width):

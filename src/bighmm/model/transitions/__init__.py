@@ -19,6 +19,7 @@ from bighmm.model.transitions.base import (
 from bighmm.model.transitions.flat import Flat
 from bighmm.model.transitions.product import Product, TiledProduct
 from bighmm.model.transitions.table import Table
+from bighmm.model.transitions.two_level import TwoLevel
 
 __all__ = [
     "EVERY",
@@ -28,6 +29,7 @@ __all__ = [
     "Table",
     "TiledProduct",
     "Transitions",
+    "TwoLevel",
     "register_transitions",
     "restore_transitions",
 ]

@@ -95,6 +95,7 @@ class Marginals(NamedTuple):
 
     left: Tensor  # (B, T, K)
     right: Tensor  # (B, T, K)
+    moved: Tensor  # (B, T, K) expected moves from the states before t, 0 where a text starts anew
     of_emitted: Tensor  # (B, T, K)
     of_start: Tensor  # (Z,)
     of_norm: Tensor  # (Z,)
@@ -105,7 +106,7 @@ def marginals(chain: Chain, sweeps: Sweeps, weight: Tensor, num_states: int) -> 
     forward, peaks, backward = sweeps
     batch, positions, alive = forward.shape
     left = torch.empty(batch, positions - 1, alive, dtype=torch.float32, device=forward.device)
-    right, of_emitted = torch.empty_like(left), torch.empty_like(left)
+    right, moved, of_emitted = (torch.empty_like(left) for _ in range(3))
     sums = torch.zeros(2, num_states, dtype=torch.float32, device=forward.device)
     _marginals[(batch, positions)](
         *chain,
@@ -115,6 +116,7 @@ def marginals(chain: Chain, sweeps: Sweeps, weight: Tensor, num_states: int) -> 
         weight,
         left,
         right,
+        moved,
         of_emitted,
         sums[0],
         sums[1],
@@ -123,7 +125,7 @@ def marginals(chain: Chain, sweeps: Sweeps, weight: Tensor, num_states: int) -> 
         ALIVE=triton.next_power_of_2(alive),
         num_warps=1 if alive <= 128 else 4,
     )
-    return Marginals(left, right, of_emitted, sums[0], sums[1])
+    return Marginals(left, right, moved, of_emitted, sums[0], sums[1])
 
 
 def pull_back(
@@ -239,7 +241,7 @@ def _tiles(
 
 @triton.jit
 def _marginals(
-    before, at, fresh, lengths, forward, peaks, backward, weight, left, right, of_emitted,
+    before, at, fresh, lengths, forward, peaks, backward, weight, left, right, moved, of_emitted,
     of_start, of_norm, time, alive, ALIVE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -267,7 +269,9 @@ def _marginals(
         place = row * time + position
         peak = tl.load(peaks + row * (time + 1) + position)
         tl.store(left + place * alive + k, ahead - peak, mask=k < alive)
-        if (tl.load(fresh + place) == 0) & (position < length):
+        goes_on = (tl.load(fresh + place) == 0) & (position < length)
+        tl.store(moved + place * alive + k, tl.where(goes_on, used, 0.0), mask=k < alive)
+        if goes_on:
             state = tl.load(before + place) * alive + k
             tl.atomic_add(of_norm + state, -used, mask=k < alive, sem="relaxed")
 

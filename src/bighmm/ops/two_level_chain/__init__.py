@@ -1,0 +1,82 @@
+"""The likelihood of windows of words in blocks, with two-level transitions, in one pass.
+
+States of block m are m·K … (m+1)·K-1. Between two words lies a tile
+
+    log p(j | i) = leaving_i · entering_j − log Σ_j' exp(leaving_i · entering_j')
+                   + choosing_i · blocks_m + bias_m − norm_i
+
+over the states j of the second word's block m, to which the emission of that word is added. Where a
+text starts anew every row of the tile is the start distribution. `ops.chain` sums over the paths.
+
+With N the expected moves of a tile, γ their sums along rows and p the probabilities within the
+block, the gradient of the logits is N − p γ, and that of log p(m | i) is γ. The backward pass makes
+the tile again from its vectors, so that no more than the sweeps need is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bighmm.ops.chain import end_of_sweep
+from bighmm.ops.flat_chain import Windows
+from bighmm.ops.impl import use_triton
+from bighmm.ops.matmul import as_operand
+from bighmm.ops.two_level_chain import plain
+from bighmm.ops.two_level_chain.plain import Vectors, tiles
+
+__all__ = ["Vectors", "tiles", "two_level_chain"]
+
+
+def two_level_chain(
+    windows: Windows, start: Tensor, emitted: Tensor, vectors: Vectors, impl: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """log p of each window given what came before (B,), and log_alpha (B, K) at its end.
+
+    start (Z,) log p(z_1), emitted (B, T, K) log p(x_t | z_t). The Triton form multiplies in
+    bfloat16: the vectors must have such values already (see `rounding`).
+    """
+    if not use_triton(start, impl):
+        return plain.two_level_chain(windows, start, emitted, vectors)
+    return _TwoLevelChain.apply(windows, start, emitted, *vectors)
+
+
+class _TwoLevelChain(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, windows: Windows, start: Tensor, emitted: Tensor, *given: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        from bighmm.ops.chain import triton as chains
+        from bighmm.ops.flat_chain.triton import describe
+        from bighmm.ops.two_level_chain import triton
+
+        *operands, bias, norm = given
+        vectors = Vectors(*(as_operand(x.contiguous()) for x in operands), bias, norm)
+        chain, emitted = describe(windows), emitted.contiguous()
+        tiles, factors = triton.make_tiles(chain, vectors, start, emitted)
+        with_backward = any(ctx.needs_input_grad)
+        first = windows.carried.contiguous()
+        sweeps = chains.sweep(chain.lengths, first, tiles, with_backward)
+        log_sum, vector = end_of_sweep(sweeps, chain.lengths)
+        if with_backward:
+            ctx.chain = chain
+            ctx.save_for_backward(emitted, log_sum, *vectors, *factors, *sweeps)
+        ctx.mark_non_differentiable(vector)
+        return log_sum, vector
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
+        from bighmm.ops.chain.triton import Sweeps
+        from bighmm.ops.flat_chain.triton import marginals
+        from bighmm.ops.two_level_chain import triton
+
+        emitted, log_sum, *saved = ctx.saved_tensors
+        vectors, factors = Vectors(*saved[:6]), triton.Factors(*saved[6:9])
+        weight = torch.where(log_sum > -torch.inf, grad, 0.0)
+        uses = marginals(ctx.chain, Sweeps(*saved[9:]), weight, len(vectors.leaving))
+        of_vectors = triton.pull_back(ctx.chain, vectors, factors, emitted, uses, weight)
+        return None, uses.of_start, uses.of_emitted, *of_vectors, uses.of_norm

@@ -1,0 +1,267 @@
+"""The tiles of two-level transitions, and gradients from expected counts, as Triton kernels.
+
+    _tiles   log p(j, x_t | i) for the states i of the token before and j of the token at t
+    _moves   the gradients of all vectors, from the expected moves of each tile
+
+The description of the windows, the sweeps and the marginals between these are those of
+`ops.flat_chain` and `ops.chain`. Shape letters are those of `hmm.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from bighmm.ops.chain.triton import CHUNK, Tiles, chunk_of
+from bighmm.ops.flat_chain.triton import Chain, Marginals
+from bighmm.ops.two_level_chain.plain import Vectors
+
+PART = 64  # of the width, that a program multiplies at once
+
+
+class Factors(NamedTuple):
+    """What the backward pass needs to make a tile again."""
+
+    highest: Tensor  # (B, T, K) of leaving_i · entering_j over the block at t
+    within: Tensor  # (B, T, K) log Σ_j exp(leaving_i · entering_j − highest_i)
+    chosen: Tensor  # (B, T, K) log p(block at t | i)
+
+
+def make_tiles(
+    chain: Chain, vectors: Vectors, start: Tensor, emitted: Tensor
+) -> tuple[Tiles, Factors]:
+    """The vectors are bfloat16, emitted is (B, T, K)."""
+    batch, time, alive = emitted.shape
+    tiles = torch.empty(batch, time, alive, alive, dtype=torch.float32, device=emitted.device)
+    peaks, highest, within, chosen = (torch.empty_like(emitted) for _ in range(4))
+    chunk = chunk_of(alive, CHUNK)
+    pieces = triton.cdiv(alive, chunk)
+    scaled = torch.empty_like(tiles) if pieces == 1 else tiles
+    _tiles[(batch * time, pieces)](
+        *chain,
+        *vectors,
+        start,
+        emitted,
+        tiles,
+        peaks,
+        scaled,
+        highest,
+        within,
+        chosen,
+        time,
+        alive,
+        vectors.leaving.shape[1],
+        vectors.choosing.shape[1],
+        WIDTH=_padded(vectors.leaving),
+        CHOICE=_padded(vectors.choosing),
+        PART=min(PART, _padded(vectors.leaving), _padded(vectors.choosing)),
+        CHUNK=chunk,
+        ONE=pieces == 1,
+        num_warps=8 if chunk >= 128 else 4,
+    )
+    return Tiles(tiles, peaks, scaled), Factors(highest, within, chosen)
+
+
+def pull_back(
+    chain: Chain,
+    vectors: Vectors,
+    factors: Factors,
+    emitted: Tensor,
+    uses: Marginals,
+    weight: Tensor,
+) -> tuple[Tensor, ...]:
+    """Gradients of the vectors and the bias, float32, all but that of the norm."""
+    batch, time, alive = emitted.shape
+    grads = [
+        torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+        for x in (vectors.leaving, vectors.entering, vectors.choosing, vectors.blocks, vectors.bias)
+    ]
+    chunk = chunk_of(alive, CHUNK)
+    pieces = triton.cdiv(alive, chunk)
+    _moves[(batch * time, pieces, pieces)](
+        *chain,
+        *vectors[:4],
+        *factors,
+        emitted,
+        uses.left,
+        uses.right,
+        uses.moved,
+        weight,
+        *grads,
+        time,
+        alive,
+        vectors.leaving.shape[1],
+        vectors.choosing.shape[1],
+        WIDTH=_padded(vectors.leaving),
+        CHOICE=_padded(vectors.choosing),
+        PART=min(PART, _padded(vectors.leaving), _padded(vectors.choosing)),
+        CHUNK=chunk,
+        ONE=pieces == 1,
+        num_warps=8 if chunk >= 128 else 4,
+    )
+    return tuple(grads)
+
+
+def _padded(vectors: Tensor) -> int:
+    return max(16, triton.next_power_of_2(vectors.shape[1]))
+
+
+@triton.jit
+def _rows(table, row, inside, h, width):
+    """Rows (N, P) of a table, the columns h of them; zero outside."""
+    return tl.load(
+        table + row.to(tl.int64)[:, None] * width + h[None, :],
+        mask=inside[:, None] & (h < width)[None, :],
+        other=0.0,
+    )
+
+
+@triton.jit
+def _logits(
+    leaving, entering, source, from_inside, target, to_inside, width, WIDTH: tl.constexpr, PART:
+    tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """leaving_i · entering_j (CHUNK, CHUNK)."""
+    move = tl.zeros([CHUNK, CHUNK], tl.float32)
+    for first in range(0, WIDTH, PART):
+        h = first + tl.arange(0, PART)
+        leave = _rows(leaving, source, from_inside, h, width)
+        enter = _rows(entering, target, to_inside, h, width)
+        move = tl.dot(leave, tl.trans(enter), move)
+    return move
+
+
+@triton.jit
+def _tiles(
+    before, at, fresh, lengths, leaving, entering, choosing, blocks, bias, norm, start, emitted,
+    tiles, peaks, scaled, highest, within, chosen, time, alive, width, choice, WIDTH: tl.constexpr,
+    CHOICE: tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
+):  # fmt: skip
+    """One row of chunks of a tile. With ONE the tile is one chunk, whose logits are made once."""
+    place = tl.program_id(0)
+    if place % time >= tl.load(lengths + place // time):
+        return
+    i = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    block = tl.load(at + place)
+    cells = tiles + place.to(tl.int64) * alive * alive
+    of_scaled = scaled + place.to(tl.int64) * alive * alive
+    here = place * alive + i
+    if tl.load(fresh + place) != 0:
+        for c in range(0, alive, CHUNK):
+            j = c + tl.arange(0, CHUNK)
+            inside = (i < alive)[:, None] & (j < alive)[None, :]
+            cell = i[:, None] * alive + j[None, :]
+            row = tl.load(start + block * alive + j, mask=j < alive, other=-float("inf"))
+            row += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
+            tl.store(cells + cell, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
+            if ONE:
+                peak = tl.max(row, 0)
+                peak = tl.where(peak > -float("inf"), peak, 0.0)
+                tl.store(peaks + here, peak, mask=i < alive)
+                scaled_row = tl.broadcast_to(tl.exp(row - peak)[None, :], [CHUNK, CHUNK])
+                tl.store(of_scaled + cell, scaled_row, mask=inside)
+    else:
+        source = tl.load(before + place) * alive + i
+        logit = tl.zeros([CHUNK], tl.float32)
+        for first in range(0, CHOICE, PART):
+            g = first + tl.arange(0, PART)
+            choose = _rows(choosing, source, i < alive, g, choice).to(tl.float32)
+            vector = tl.load(blocks + block * choice + g, mask=g < choice, other=0.0)
+            logit += tl.sum(choose * vector.to(tl.float32)[None, :], 1)
+        of_block = logit + tl.load(bias + block)
+        of_block -= tl.load(norm + source, mask=i < alive, other=0.0)
+        tl.store(chosen + here, of_block, mask=i < alive)
+        top = tl.full([CHUNK], -float("inf"), tl.float32)
+        total = tl.zeros([CHUNK], tl.float32)
+        move = tl.zeros([CHUNK, CHUNK], tl.float32)
+        for c in range(0, alive, CHUNK):
+            j = c + tl.arange(0, CHUNK)
+            move = _logits(
+                leaving, entering, source, i < alive, block * alive + j, j < alive, width, WIDTH,
+                PART, CHUNK,
+            )  # fmt: skip
+            known = tl.where((j < alive)[None, :], move, -float("inf"))
+            higher = tl.maximum(top, tl.max(known, 1))
+            total = total * tl.exp(top - higher) + tl.sum(tl.exp(known - higher[:, None]), 1)
+            top = higher
+        log_total = tl.log(total)
+        tl.store(highest + here, top, mask=i < alive)
+        tl.store(within + here, log_total, mask=i < alive)
+        for c in range(0, alive, CHUNK):
+            j = c + tl.arange(0, CHUNK)
+            inside = (i < alive)[:, None] & (j < alive)[None, :]
+            cell = i[:, None] * alive + j[None, :]
+            if not ONE:
+                move = _logits(
+                    leaving, entering, source, i < alive, block * alive + j, j < alive, width,
+                    WIDTH, PART, CHUNK,
+                )  # fmt: skip
+            log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
+            value = move - top[:, None] + (of_block - log_total)[:, None] + log_emission[None, :]
+            tl.store(cells + cell, value, mask=inside)
+            if ONE:
+                peak = tl.max(tl.where(inside, value, -float("inf")), 1)
+                peak = tl.where(peak > -float("inf"), peak, 0.0)
+                tl.store(peaks + here, peak, mask=i < alive)
+                tl.store(of_scaled + cell, tl.exp(value - peak[:, None]), mask=inside)
+
+
+@triton.jit
+def _moves(
+    before, at, fresh, lengths, leaving, entering, choosing, blocks, highest, within, chosen,
+    emitted, left, right, moved, weight, of_leaving, of_entering, of_choosing, of_blocks, of_bias,
+    time, alive, width, choice, WIDTH: tl.constexpr, CHOICE: tl.constexpr, PART: tl.constexpr,
+    CHUNK: tl.constexpr, ONE: tl.constexpr,
+):  # fmt: skip
+    """One chunk of a tile: its logits again, their gradient, and what that means for the vectors."""
+    place = tl.program_id(0)
+    row = place // time
+    if (place % time >= tl.load(lengths + row)) | (tl.load(fresh + place) != 0):
+        return
+    i = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    j = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
+    block = tl.load(at + place)
+    source = tl.load(before + place) * alive + i
+    target = block * alive + j
+    lowest = -float("inf")
+    move = _logits(
+        leaving, entering, source, i < alive, target, j < alive, width, WIDTH, PART, CHUNK
+    )
+    move -= tl.load(highest + place * alive + i, mask=i < alive, other=0.0)[:, None]
+    move -= tl.load(within + place * alive + i, mask=i < alive, other=0.0)[:, None]
+    of_row = tl.load(left + place * alive + i, mask=i < alive, other=lowest)
+    of_row += tl.load(chosen + place * alive + i, mask=i < alive, other=0.0)
+    of_column = tl.load(right + place * alive + j, mask=j < alive, other=lowest)
+    of_column += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
+    counts = tl.exp(move + of_row[:, None] + of_column[None, :]) * tl.load(weight + row)
+    if ONE:
+        mass = tl.sum(counts, 1)  # so that the gradient of a row sums to zero however it is rounded
+    else:
+        mass = tl.load(moved + place * alive + i, mask=i < alive, other=0.0)
+    grad = counts - tl.where((j < alive)[None, :], tl.exp(move), 0.0) * mass[:, None]
+    grad = grad.to(leaving.dtype.element_ty)
+    for first in range(0, WIDTH, PART):
+        h = first + tl.arange(0, PART)
+        inside = (h < width)[None, :]
+        part = tl.dot(grad, _rows(entering, target, j < alive, h, width))
+        cell = source.to(tl.int64)[:, None] * width + h[None, :]
+        tl.atomic_add(of_leaving + cell, part, mask=(i < alive)[:, None] & inside, sem="relaxed")
+        part = tl.dot(tl.trans(grad), _rows(leaving, source, i < alive, h, width))
+        cell = target.to(tl.int64)[:, None] * width + h[None, :]
+        tl.atomic_add(of_entering + cell, part, mask=(j < alive)[:, None] & inside, sem="relaxed")
+    if tl.program_id(2) == 0:
+        for first in range(0, CHOICE, PART):
+            g = first + tl.arange(0, PART)
+            vector = tl.load(blocks + block * choice + g, mask=g < choice, other=0.0)
+            cell = source.to(tl.int64)[:, None] * choice + g[None, :]
+            part = mass[:, None] * vector.to(tl.float32)[None, :]
+            inside = (i < alive)[:, None] & (g < choice)[None, :]
+            tl.atomic_add(of_choosing + cell, part, mask=inside, sem="relaxed")
+            choose = _rows(choosing, source, i < alive, g, choice).to(tl.float32)
+            total = tl.sum(choose * mass[:, None], 0)
+            tl.atomic_add(of_blocks + block * choice + g, total, mask=g < choice, sem="relaxed")
+        tl.atomic_add(of_bias + block, tl.sum(mass, 0), sem="relaxed")
