@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,10 +94,16 @@ class Language:
     """A stand-in for a language model: parameters on the device, with batches of random text."""
 
     def __init__(
-        self, kind: str, support: Support, shape: tuple[int, int], end: int, text: Tensor | None
+        self,
+        kind: str,
+        support: Support,
+        shape: tuple[int, int],
+        end: int,
+        text: Tensor | None,
+        options: dict[str, Any],
     ) -> None:
         batch, window = shape
-        options = params.find(kind).options()
+        options = params.find(kind).options(**options)
         self.params = params.build(kind, options, support, end, seed=1).to(DEVICE)
         self.params.matmul_dtype = "bfloat16"
         self.shape = shape
@@ -134,10 +141,13 @@ def training_step(
     text: Tensor | None = None,
     end: int = 0,
     kind: str = "neural",
+    **options: Any,
 ) -> Measured:
-    language = Language(kind, support, shape, end, text)
+    language = Language(kind, support, shape, end, text, options)
     runner = language.runner(dropout)
     runner.run(0, 64)  # so that every slot of the buffers has a batch
+    if isinstance(runner, CapturedRunner):
+        (graph,) = runner.graphs.values()
 
     replays = itertools.count()
 
@@ -145,11 +155,10 @@ def training_step(
         if not isinstance(runner, CapturedRunner):
             runner.run(next(replays) % 64, 1)
             return
-        assert runner.graph is not None, "it was captured in the first steps"
         with torch.cuda.stream(runner.stream):
             if next(replays) % 64 == 0:
                 runner.place.zero_()
-            runner.graph.replay()
+            graph.replay()
 
     def error() -> float:
         """The error of the log-likelihood of a few rows, against plain torch in float32."""
@@ -179,17 +188,35 @@ def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> Tensor:
 
 @operation("blocked_step", (2**14, 2**15, 2**16, 2**17))
 def blocked_step(states: int) -> Measured:
-    """A whole training step: batch 16 × 32, 128 blocks, width 256, half of the states dropped."""
-    block_of, text, end = ptb_like_blocks(), None, 0
-    if DATA is not None:
-        corpus = prepare(DATA)
-        block_of = torch.from_numpy(brown_clusters(corpus, 128).classes.astype("int64"))
-        text = torch.from_numpy(corpus.split("train")[: 64 * 512].astype("int64"))
-        end = corpus.tokenizer.end
-    support = Blocked.of(block_of, states).to(DEVICE)
+    """A whole training step with flat transitions: batch 16 × 32, 128 blocks, width 256, half of
+    the states dropped."""
+    support, text, end = blocked_text(states, 128)
     active, alive = states // 2, states // 256
     flop = 8.0 * active**2 * 256 + 6.0 * 512 * alive**2 * 256
-    return training_step(support, (16, 32), 0.5, flop, text, end)
+    return training_step(support, (16, 32), 0.5, flop, text, end, transitions="flat")
+
+
+BLOCKS = {2**15: 128, 2**17: 512, 2**20: 4096}
+
+
+@operation("two_level_step", tuple(BLOCKS))
+def two_level_step(states: int) -> Measured:
+    """The same with two-level transitions; 128, 512 and 4,096 blocks."""
+    blocks = BLOCKS[states]
+    support, text, end = blocked_text(states, blocks)
+    flop = 18.0 * 512 * (states // blocks // 2) ** 2 * 256
+    return training_step(support, (16, 32), 0.5, flop, text, end, transitions="two-level")
+
+
+def blocked_text(states: int, blocks: int) -> tuple[Blocked, Tensor | None, int]:
+    """A support, text for 64 steps and the end mark: of the corpus DATA, or random."""
+    block_of, text, end = ptb_like_blocks(blocks=blocks), None, 0
+    if DATA is not None:
+        corpus = prepare(DATA)
+        block_of = torch.from_numpy(brown_clusters(corpus, blocks).classes.astype("int64"))
+        text = torch.from_numpy(corpus.split("train")[: 64 * 512].astype("int64"))
+        end = corpus.tokenizer.end
+    return Blocked.of(block_of, states).to(DEVICE), text, end
 
 
 @operation("scalar_step", (2**12, 2**14))

@@ -170,9 +170,9 @@ class TestPartition:
 
     def test_errors(self):
         with pytest.raises(ValueError, match="every block a token"):
-            Partition(torch.tensor([0, 2]), 3)
+            Partition.of(torch.tensor([0, 2]), 3)
         with pytest.raises(ValueError, match="every block a token"):
-            Partition(torch.tensor([0, 1, 2]), 2)
+            Partition.of(torch.tensor([0, 1, 2]), 2)
         with pytest.raises(ValueError, match="10 states cannot be shared equally by 3 blocks"):
             Blocked.of(torch.tensor([0, 1, 2]), 10)
         with pytest.raises(ValueError, match="cannot be shared"):

@@ -41,6 +41,7 @@ from bighmm.lm.gapped_text import GappedText
 from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.model import params
+from bighmm.model.options import with_new_names
 from bighmm.model.support import Support, restore_support
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         tokenizer = load_tokenizer(folder)
         try:
             support = _restore_support(config["support"], tensors, folder, tokenizer.size)
-            options = params.find(config["kind"]).options(**config["options"])
+            options = params.find(config["kind"]).options(**with_new_names(config["options"]))
             lm = cls(config["kind"], options, support, tokenizer)
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"

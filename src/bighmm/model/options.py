@@ -43,8 +43,12 @@ class NeuralOptions:
     """What a state is entered by: its raw embedding, or a network of it."""
     start: Form = "factored"
     """Start logits from embeddings, or one number each."""
-    transition: Form = "factored"
-    """Transition logits from embeddings, or one number each."""
+    transitions: Literal["auto", "two-level", "flat", "table"] = "auto"
+    """two-level: first the next block, then a state in it; flat: one softmax over all states; both
+    from embeddings. table: one logit for each pair. auto: two-level where there are blocks."""
+    choosing: Literal["own", "leaving"] = "own"
+    """What chooses the next block of two-level transitions: vectors of a state's own, or those that
+    also choose the state."""
     emission: Form = "factored"
     """Emission logits from embeddings, or one number each."""
     scaled: bool = False
@@ -58,7 +62,7 @@ class NeuralOptions:
     """Standard deviation of the initial logits of direct parts."""
 
 
-LEE = {"entering": "mlp"}  # three roles, none of them raw
+LEE = {"entering": "mlp", "transitions": "flat"}  # three roles, none of them raw
 VARIANTS: dict[str, dict[str, Any]] = {
     "neural": {},
     "chiu-rush": LEE,
@@ -86,6 +90,19 @@ class ScalarOptions:
 
     init_scale: float = 1.0
     """Standard deviation of the initial logits."""
+    transitions: Literal["table", "two-level"] = "table"
+    """One softmax over all states, or first the next block, then a state in it."""
+
+
+def with_new_names(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a file has them, with the names and values of today."""
+    forms = {"factored": "flat", "direct": "table"}
+    return {
+        "transitions" if name == "transition" else name: (
+            forms.get(value, value) if name == "transition" else value
+        )
+        for name, value in options.items()
+    }
 
 
 def _with_defaults(name: str, changes: dict[str, Any]) -> type:

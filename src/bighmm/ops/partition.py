@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,13 +19,16 @@ class Partition:
     block_of: Tensor  # (V,) long
     num_blocks: int
 
-    def __post_init__(self) -> None:
-        sizes = torch.bincount(self.block_of, minlength=self.num_blocks)
-        if len(sizes) > self.num_blocks or int(sizes.min()) == 0:
+    @staticmethod
+    def of(block_of: Tensor, num_blocks: int) -> Partition:
+        """Raises ValueError where a block has no token."""
+        sizes = torch.bincount(block_of, minlength=num_blocks)
+        if len(sizes) > num_blocks or int(sizes.min()) == 0:
             raise ValueError(
-                f"a partition into {self.num_blocks} blocks must give every block a token, "
+                f"a partition into {num_blocks} blocks must give every block a token, "
                 f"but the block sizes are {sizes.tolist()[:8]}…"
             )
+        return Partition(block_of, num_blocks)
 
     @cached_property
     @outside_inference_mode()
@@ -62,6 +65,34 @@ class Partition:
         row_of[tokens[filled]] = torch.nonzero(filled).squeeze(1)
         blocks = torch.tensor(order, device=self.block_of.device)
         return Layout(tuple(shapes), blocks, tokens, row_of)
+
+
+class Present(NamedTuple):
+    """Some of the blocks, each once."""
+
+    blocks: Tensor  # (S,) long
+    place_of: Tensor  # (M,) long, where each block stands among them, -1 if it does not
+
+    @staticmethod
+    def of(blocks: Tensor, num_blocks: int) -> Present:
+        places = torch.arange(len(blocks), device=blocks.device)
+        none = torch.full((num_blocks,), -1, device=blocks.device)
+        return Present(blocks, none.index_copy(0, blocks, places))
+
+
+def present_blocks(block_of: Tensor, tokens: Tensor, num_blocks: int, count: int | None) -> Tensor:
+    """The blocks of some tokens, ascending, and after them others, `count` in all; (S,).
+
+    Without a count there are no others; the device is then asked for a number.
+    """
+    here = torch.zeros(num_blocks, dtype=torch.long, device=block_of.device)
+    here.index_fill_(0, block_of.index_select(0, tokens.reshape(-1)), 1)
+    if count is None:
+        return torch.nonzero(here).squeeze(1)
+    every = torch.arange(num_blocks, device=block_of.device)
+    before = here.cumsum(0)  # those present up to this one
+    place = torch.where(here > 0, before - 1, before[-1] + every - before)
+    return torch.empty_like(every).scatter_(0, place, every)[:count]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,12 +3,15 @@
 A burst of batches, step sizes and keys of dropout masks is copied to the device at once; the
 graph picks its own by a counter that it raises itself, and leaves the loss and the norm behind,
 which are read once per burst. The first steps are done without the graph, as kernels are compiled
-and memory is set aside in them.
+and memory is set aside in them. Where bursts can differ in the shapes of their steps
+(`Update.prepare`), there is a graph for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,8 +46,9 @@ class CapturedRunner:
         self.update, self.batches, self.seed, self.changed = update, batches, seed, changed
         self.device = next(update.params.parameters()).device
         self.stream = torch.cuda.Stream(self.device)
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.eager_steps = 0
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self.eager_steps: Counter[Hashable] = Counter()
+        self.pool: Any = None  # of memory, which all graphs share
         self.ahead: tuple[int, list[Batch]] = (-1, [])
         rows, window = batches.shape
         burst, device = self.at_once, self.device
@@ -63,11 +67,12 @@ class CapturedRunner:
         assert count <= self.at_once
         batches = self._batches(step, count)
         sizes = [self.update.size(step + i) for i in range(count)]
+        shape = self.update.prepare(batches)
         with torch.cuda.stream(self.stream), self.update.precision():
             keys = randomness.key(self.seed, torch.arange(step, step + count))
             self._fill(batches, sizes, keys)
             for _ in range(count):
-                self._one()
+                self._one(shape)
             self.ahead = (step + count, self._batches(step + count, self.at_once))
             outcome = self.outcome[:count].tolist()
         self.changed()
@@ -88,18 +93,22 @@ class CapturedRunner:
 
     def release(self) -> None:
         torch.cuda.synchronize(self.device)
-        self.graph, self.eager_steps = None, 0  # it would be captured again
+        self.graphs.clear()  # they would be captured again
+        self.eager_steps.clear()
+        self.pool = None
 
-    def _one(self) -> None:
-        if self.graph is None and self.eager_steps < STEPS_BEFORE_CAPTURE:
-            self.eager_steps += 1
+    def _one(self, shape: Hashable) -> None:
+        if shape not in self.graphs and self.eager_steps[shape] < STEPS_BEFORE_CAPTURE:
+            self.eager_steps[shape] += 1
             self._body()
             return
-        if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=self.stream):
+        if shape not in self.graphs:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
                 self._body()
-        self.graph.replay()
+            self.graphs[shape] = graph
+            self.pool = self.pool or graph.pool()
+        self.graphs[shape].replay()
 
     def _body(self) -> None:
         window = Window(

@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from bighmm.data.batches import Batch
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Counting, Counts, Sums
 from bighmm.infer.sequences import Carry, unchecked
@@ -132,6 +133,9 @@ class ExpectationMaximisation:
 
     def size(self, step: int) -> float:
         return self.settings.step_size * self.schedule.rate(step) / self.settings.lr
+
+    def prepare(self, batches: Sequence[Batch]) -> None:
+        """All steps have the same shapes."""
 
     def begin(self) -> None:
         with torch.no_grad():

@@ -7,20 +7,23 @@ a function of `key`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bighmm.data.batches import Batch
 from bighmm.infer.filter import advance
 from bighmm.infer.joint import log_joint
 from bighmm.infer.sequences import Sequences, ends_text, unchecked
 from bighmm.lm.baselines.neural import Network
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
+from bighmm.ops.partition import present_blocks
 from bighmm.train import carrying
 from bighmm.train.carrying import State
 
@@ -46,12 +49,26 @@ class Loss(Protocol):
         """Context manager that sets the precision of matrix products, forward and backward."""
         ...
 
+    def prepare(self, batches: Sequence[Batch]) -> Hashable:
+        """Get ready for these batches, without asking the device.
+
+        Where two results are equal, steps have the same shapes and can share a captured graph.
+        """
+        ...
+
 
 class Likelihood:
-    """−log p(window | what came before) of an HMM, under state dropout."""
+    """−log p(window | what came before) of an HMM, under state dropout.
+
+    Where the parameters can be computed for some blocks alone, only those are that have a word in
+    the window or carry a state into it. `most_blocks` is then how many they are at most; if it is
+    None they are counted, which asks the device for a number.
+    """
 
     def __init__(self, params: Parameterisation, state_dropout: float = 0.0) -> None:
         self.params, self.dropout = params, state_dropout
+        self.most_blocks: int | None = None
+        self._block_of: np.ndarray | None = None  # on the host
         support, kept = params.support, self._draw_kept(torch.tensor(0))
         restricted = support if kept is None else support.restrict(kept)
         self.states_per_token = restricted.states_per_token
@@ -61,7 +78,7 @@ class Likelihood:
 
     def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
         kept = self._draw_kept(key)
-        model = self.params(kept)
+        model, kept = self._model(window, state, kept)
         carry = carrying.to_carry(state, model, kept, self.params.support.num_states)
         sequences = unchecked(model, window.ids, window.lengths)
         log_prob, carry = advance(model, sequences, carry)
@@ -70,6 +87,31 @@ class Likelihood:
 
     def precision(self) -> AbstractContextManager[None]:
         return precision_of(self.params)
+
+    def prepare(self, batches: Sequence[Batch]) -> Hashable:
+        blocks = self.params.support.partition
+        if not self.params.for_some_blocks or blocks is None:
+            return None
+        if self._block_of is None:
+            self._block_of = blocks.block_of.cpu().numpy()
+        most = max(len(np.unique(self._block_of[b.ids])) + len(b.ids) for b in batches)
+        step = max(8, blocks.num_blocks // 16)  # few different numbers, so few graphs
+        self.most_blocks = min(blocks.num_blocks, -(-most // step) * step)
+        return self.most_blocks
+
+    def _model(
+        self, window: Window, state: State, kept: Tensor | None
+    ) -> tuple[Model, Tensor | None]:
+        """The model of a step, and the states that it has."""
+        blocks = self.params.support.partition
+        if not self.params.for_some_blocks or blocks is None:
+            return self.params(kept), kept
+        tokens = torch.cat([window.ids.reshape(-1), state["tokens"]])
+        present = present_blocks(blocks.block_of, tokens, blocks.num_blocks, self.most_blocks)
+        if kept is None:
+            kept = torch.arange(self.params.support.num_states, device=present.device)
+        kept = kept.view(blocks.num_blocks, -1).index_select(0, present).view(-1)
+        return self.params(kept, present), kept
 
     def _draw_kept(self, key: Tensor) -> Tensor | None:
         """The states that survive dropout in a step; the same on every device."""
@@ -97,6 +139,9 @@ class LabelledLikelihood:
         terms = log_joint(model, sequences, states, state["state"])
         return -terms.sum() / window.lengths.sum(), after
 
+    def prepare(self, batches: Sequence[Batch]) -> None:
+        """All steps have the same shapes."""
+
     def precision(self) -> AbstractContextManager[None]:
         return precision_of(self.params)
 
@@ -120,6 +165,9 @@ class CrossEntropy:
         inside = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
         loss = (each * inside.flatten()).sum() / inside.sum()
         return loss, {**inner, "last": ids[:, -1]}
+
+    def prepare(self, batches: Sequence[Batch]) -> None:
+        """All steps have the same shapes."""
 
     def precision(self) -> AbstractContextManager[None]:
         """The softmax is normalised whatever the logits' precision."""

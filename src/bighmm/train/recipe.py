@@ -29,6 +29,7 @@ from bighmm.base.settings import check_seed, closest, fill
 from bighmm.data.options import BatchKind
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
+from bighmm.model.options import with_new_names
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,8 @@ def _with_new_names(found: dict[str, Any]) -> dict[str, Any]:
     for section, names in RENAMED.items():
         if isinstance(result.get(section), dict):
             result[section] = {names.get(k, k): v for k, v in result[section].items()}
+    if isinstance(result.get("options"), dict):
+        result["options"] = with_new_names(result["options"])
     model = result.get("model")
     if isinstance(model, dict) and model.get("support") == "free":
         model["support"] = "per-token"

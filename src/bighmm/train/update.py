@@ -8,12 +8,14 @@ is in a file of its own. A runner calls `begin`, then `accumulate` for each wind
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from bighmm.data.batches import Batch
 from bighmm.train.losses import Loss, State, Window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.schedule import Schedule
@@ -34,6 +36,10 @@ class Update(Protocol):
 
     def size(self, step: int) -> float:
         """The learning rate of a step, or the step size of Baum-Welch."""
+        ...
+
+    def prepare(self, batches: Sequence[Batch]) -> Hashable:
+        """Get ready for these batches; equal results mean steps of the same shapes."""
         ...
 
     def begin(self) -> None:
@@ -71,8 +77,19 @@ class Descent:
         self.params, self.loss = params, loss
         self.largest_norm = settings.clip or math.inf
         self.optimizer = optimizer or make_optimizer(params, settings)
-        self.initial_state, self.precision = loss.initial_state, loss.precision
-        self.size = schedule.rate
+        self.schedule = schedule
+
+    def initial_state(self, rows: int) -> State:
+        return self.loss.initial_state(rows)
+
+    def size(self, step: int) -> float:
+        return self.schedule.rate(step)
+
+    def precision(self) -> AbstractContextManager[None]:
+        return self.loss.precision()
+
+    def prepare(self, batches: Sequence[Batch]) -> Hashable:
+        return self.loss.prepare(batches)
 
     def begin(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)

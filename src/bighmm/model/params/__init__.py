@@ -77,6 +77,12 @@ class Parameterisation(nn.Module):
         return None
 
     @property
+    def for_some_blocks(self) -> bool:
+        """Whether `forward` takes a second argument `present` (S,), the blocks that `kept` are
+        states of. A text that has no other blocks needs nothing else."""
+        return False
+
+    @property
     def rounds(self) -> bool:
         """Whether vectors are rounded to bfloat16."""
         return self.matmul_dtype == "bfloat16"

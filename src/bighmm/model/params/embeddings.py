@@ -14,7 +14,10 @@ from bighmm.ops.impl import Impl
 
 
 class StateEmbedding(nn.Module):
-    """Vectors of the states for every role."""
+    """Vectors of the states for every role, of all states or of those `kept` (Z',).
+
+    present (S,): the blocks that `kept` are states of, if not of all; each has the same number.
+    """
 
     def own_vectors(self) -> list[nn.Parameter]:
         """The tables (Z, H) that belong to states alone."""
@@ -29,7 +32,9 @@ class SharedEmbedding(StateEmbedding):
         self.roles = roles
         self.table = nn.Parameter(torch.randn(support.num_states, width) * scale)
 
-    def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
+    def forward(
+        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+    ) -> dict[str, Tensor]:
         chosen = self.table if kept is None else take_rows(self.table, kept, impl)
         return dict.fromkeys(self.roles, chosen)
 
@@ -46,7 +51,9 @@ class SplitEmbedding(StateEmbedding):
             {role: nn.Parameter(torch.randn(support.num_states, width) * scale) for role in roles}
         )
 
-    def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
+    def forward(
+        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+    ) -> dict[str, Tensor]:
         return {
             role: table if kept is None else take_rows(table, kept, impl)
             for role, table in self.tables.items()
@@ -71,10 +78,13 @@ class BlockEmbedding(StateEmbedding):
         self.own = nn.Parameter(torch.randn(support.num_states, width // 2) * scale)
         self.compose = nn.ModuleDict({role: MLP(width) for role in roles})
 
-    def forward(self, kept: Tensor | None, impl: Impl = "torch") -> dict[str, Tensor]:
+    def forward(
+        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+    ) -> dict[str, Tensor]:
         own = self.own if kept is None else take_rows(self.own, kept, impl)
-        per_block = len(own) // len(self.block)
-        block = self.block.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
+        blocks = self.block if present is None else self.block.index_select(0, present)
+        per_block = len(own) // len(blocks)
+        block = blocks.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
         both = torch.cat([block, own], dim=1)
         found = apply(self.compose.values(), [both] * len(self.compose), impl)
         return dict(zip(self.compose, found, strict=True))

@@ -48,7 +48,7 @@ class Neural(Parameterisation):
         self.support, self.end, self.options = support, end, options
         width, scale = options.width, options.init_scale
         raw = ["entering"] if options.entering == "embedding" else []
-        self.roles = _roles(options)
+        self.roles = self._roles()
         self.made = [role for role in self.roles if role not in raw]
         if self.roles:
             kind = embeddings.KINDS[options.embeddings]
@@ -57,14 +57,9 @@ class Neural(Parameterisation):
             self.networks = nn.ModuleDict({name: _network(options, support) for name in names})
             if options.monolithic and options.embeddings == "independent":
                 self.parts = nn.Linear(width, len(self.made) * width)
-        if "start" in self.roles:
-            self.starting = nn.Linear(width, 1)
-        elif options.start == "factored":
-            self.before_first = nn.Parameter(torch.randn(width) * scale)
+        self._add_start()
         states, words = support.num_states, support.vocabulary_size
-        if options.start == "direct":
-            self.start = nn.Parameter(torch.randn(states) * options.direct_scale)
-        if options.transition == "direct":
+        if options.transitions == "table":
             self.transition = nn.Parameter(torch.randn(states, states) * options.direct_scale)
         if options.emission == "direct":
             self.emission = nn.Parameter(
@@ -101,12 +96,34 @@ class Neural(Parameterisation):
     def impl(self) -> Impl:
         return "auto" if self.rounds else "torch"
 
-    def _vectors(self, kept: Tensor | None) -> dict[str, Tensor]:
+    def _roles(self) -> list[str]:
+        """What a state is embedded for."""
+        options = self.options
+        roles = ["leaving", "entering"] if options.transitions != "table" else []
+        if options.emission == "factored":
+            roles.append("emit")
+        by_entering = options.transitions != "table" and options.entering == "mlp"
+        if options.start == "factored" and not by_entering:
+            roles.append("start")
+        return roles
+
+    def _add_start(self) -> None:
+        """The parameters of the start distribution."""
+        options = self.options
+        if "start" in self.roles:
+            self.starting = nn.Linear(options.width, 1)
+        elif options.start == "factored":
+            self.before_first = nn.Parameter(torch.randn(options.width) * options.init_scale)
+        if options.start == "direct":
+            number = self.support.num_states
+            self.start = nn.Parameter(torch.randn(number) * options.direct_scale)
+
+    def _vectors(self, kept: Tensor | None, present: Tensor | None = None) -> dict[str, Tensor]:
         """The vectors of every role, rounded where their products are logits."""
         if not self.roles:
             return {}
         over_states = self.options.network == "transformer"  # a state's vector depends on others
-        state = self.state(None if over_states else kept, self.impl)
+        state = self.state(None if over_states else kept, self.impl, present)
         vectors = {role: state[role] for role in self.roles}
         vectors |= self._through_networks(vectors)
         if over_states and kept is not None:
@@ -144,7 +161,7 @@ class Neural(Parameterisation):
         return scores(vectors["entering"].contiguous(), self.before_first, self.impl)
 
     def _transitions(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Transitions:
-        if self.options.transition == "direct":
+        if self.options.transitions == "table":
             table = Table(self.transition, self.rounds)
             return table if kept is None else table.restrict(kept)
         leaving, entering = vectors["leaving"], vectors["entering"]
@@ -183,7 +200,7 @@ def width_for(options: NeuralOptions, support: Support) -> int:
 
     def count(width: int) -> int:
         with torch.device("meta"):
-            made = Neural(dataclasses.replace(options, size=None, width=width), support, None)
+            made = neural(dataclasses.replace(options, size=None, width=width), support, None)
         return sum(p.numel() for p in made.parameters())
 
     assert options.size is not None
@@ -202,17 +219,6 @@ def width_for(options: NeuralOptions, support: Support) -> int:
         middle = (low + high) // 2 // step * step
         low, high = (middle, high) if count(middle) < options.size else (low, middle)
     return min((low, high), key=lambda width: abs(count(width) - (options.size or 0)))
-
-
-def _roles(options: NeuralOptions) -> list[str]:
-    """What a state is embedded for."""
-    roles = ["leaving", "entering"] if options.transition == "factored" else []
-    if options.emission == "factored":
-        roles.append("emit")
-    by_entering = options.transition == "factored" and options.entering == "mlp"
-    if options.start == "factored" and not by_entering:
-        roles.append("start")
-    return roles
 
 
 def _network(options: NeuralOptions, support: Support) -> MLP | StateTransformer:
@@ -252,5 +258,16 @@ def _check(options: NeuralOptions) -> None:
         )
 
 
+def neural(options: NeuralOptions, support: Support, end: int | None) -> Neural:
+    """The module of these options: `Neural`, or with two levels `TwoLevelNeural`."""
+    from bighmm.model.params.two_level import TwoLevelNeural
+
+    if options.transitions == "auto":
+        has_blocks = support.partition is not None
+        options = dataclasses.replace(options, transitions="two-level" if has_blocks else "flat")
+    kind = TwoLevelNeural if options.transitions == "two-level" else Neural
+    return kind(options, support, end)
+
+
 for _name in VARIANTS:
-    register(_name, OPTIONS[_name])(Neural)
+    register(_name, OPTIONS[_name])(neural)

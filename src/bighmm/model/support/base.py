@@ -185,6 +185,10 @@ class Support(Protocol):
         states = self.states(self._every_token(kept.device))
         return PerToken(states, self.num_states).restrict(kept)
 
+    def restrict_to_blocks(self, kept: Tensor, present: Tensor) -> Support:
+        """The same where `kept` are states of the blocks `present` (S,) alone, as many of each."""
+        raise ValueError(f"a {self.kind} support has no blocks")
+
     def restrict_cells(self, cells: Tensor, kept: Tensor) -> Tensor:
         """One value per cell (V, K), for the cells of `restrict(kept)` alone."""
         tokens = self._every_token(cells.device)

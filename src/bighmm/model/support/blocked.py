@@ -15,7 +15,7 @@ from bighmm.model.support.base import Described, States, Support, SupportRequest
 from bighmm.ops.blocked_emission import blocked_emission
 from bighmm.ops.impl import Impl
 from bighmm.ops.log_matmul import finite_or_zero, log_product
-from bighmm.ops.partition import Partition
+from bighmm.ops.partition import Partition, Present
 from bighmm.ops.state_dropout import draw_kept
 
 
@@ -47,7 +47,7 @@ class Blocked(Support):
                 f"{num_states} states cannot be shared equally by {num_blocks} blocks; "
                 f"use a multiple of {num_blocks}"
             )
-        return Blocked(Partition(block_of.long(), num_blocks), num_states // num_blocks)
+        return Blocked(Partition.of(block_of.long(), num_blocks), num_states // num_blocks)
 
     @property
     def partition(self) -> Partition:
@@ -133,6 +133,9 @@ class Blocked(Support):
     def restrict(self, kept: Tensor) -> Blocked:
         return Blocked(self.blocks, len(kept) // self.blocks.num_blocks)
 
+    def restrict_to_blocks(self, kept: Tensor, present: Tensor) -> SomeBlocks:
+        return SomeBlocks.of_whole(self.blocks, present, len(kept) // len(present))
+
     def restrict_cells(self, cells: Tensor, kept: Tensor) -> Tensor:
         within = kept.view(self.blocks.num_blocks, -1) % self.states_per_token
         return cells.gather(1, within.index_select(0, self.blocks.block_of))
@@ -169,3 +172,25 @@ class Blocked(Support):
 
     def _block(self, tokens: Tensor) -> Tensor:
         return self.blocks.block_of.index_select(0, tokens.reshape(-1)).view(tokens.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class SomeBlocks(Blocked):
+    """The states of some blocks alone, renumbered in the order of these.
+
+    A word of another block has no states here; what is said of its states is of no use.
+    """
+
+    whole: Partition
+    present: Present
+
+    @staticmethod
+    def of_whole(whole: Partition, blocks: Tensor, states_per_token: int) -> SomeBlocks:
+        present = Present.of(blocks, whole.num_blocks)
+        block_of = present.place_of.clamp(min=0).index_select(0, whole.block_of)
+        return SomeBlocks(Partition(block_of, len(blocks)), states_per_token, whole, present)
+
+    def factored_emission(
+        self, emit: Tensor, words: Tensor, bias: Tensor, impl: Impl = "torch"
+    ) -> Tensor:
+        return blocked_emission(self.whole, emit, words, bias, impl, self.present)

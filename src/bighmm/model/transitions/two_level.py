@@ -69,7 +69,8 @@ class TwoLevel(Transitions):
         return (self.leaving, self.entering, self.choosing, self.blocks, self.bias)
 
     def with_operands(self, *operands: Tensor) -> TwoLevel:
-        return TwoLevel(*operands, rounded=self.rounded, present=self.present)
+        leaving, entering, choosing, blocks, bias = operands
+        return TwoLevel(leaving, entering, choosing, blocks, bias, self.rounded, self.present)
 
     @property
     def norm(self) -> Tensor:

@@ -14,33 +14,48 @@ from torch.autograd.function import once_differentiable
 from bighmm.ops.blocked_emission import plain
 from bighmm.ops.impl import Impl, use_triton
 from bighmm.ops.matmul import as_operand
-from bighmm.ops.partition import Partition
+from bighmm.ops.partition import Partition, Present
 
 __all__ = ["blocked_emission"]
 
 
 def blocked_emission(
-    partition: Partition, emit: Tensor, words: Tensor, bias: Tensor, impl: Impl = "torch"
+    partition: Partition,
+    emit: Tensor,
+    words: Tensor,
+    bias: Tensor,
+    impl: Impl = "torch",
+    present: Present | None = None,
 ) -> Tensor:
     """log p(x | z) (V, K) for emit (M·K, H), words (V, H) and bias (V,); differentiable in all.
+
+    With `present`, emit (S·K, H) has the states of these blocks alone, and the rows of words of
+    other blocks are undefined.
 
     The Triton form multiplies in bfloat16: emit and words must have such values already.
     """
     if use_triton(emit, impl):
-        return _BlockedEmission.apply(partition, emit, words, bias)
+        return _BlockedEmission.apply(partition, emit, words, bias, present)
+    if present is not None:
+        return plain.some_emission(partition, emit, words, bias, present)
     return plain.blocked_emission(partition, emit, words, bias)
 
 
 class _BlockedEmission(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, partition: Partition, emit: Tensor, words: Tensor, bias: Tensor
+        ctx: Any,
+        partition: Partition,
+        emit: Tensor,
+        words: Tensor,
+        bias: Tensor,
+        present: Present | None,
     ) -> Tensor:
         from bighmm.ops.blocked_emission import triton
 
-        ctx.partition = partition
+        ctx.partition, ctx.present = partition, present
         emit, words = as_operand(emit.contiguous()), as_operand(words.contiguous())
-        table = triton.forward(partition, emit, words, bias)
+        table = triton.forward(partition, emit, words, bias, present)
         ctx.save_for_backward(emit, words, table)
         return table
 
@@ -50,4 +65,5 @@ class _BlockedEmission(torch.autograd.Function):
         from bighmm.ops.blocked_emission import triton
 
         emit, words, table = ctx.saved_tensors
-        return None, *triton.backward(ctx.partition, emit, words, table, grad.contiguous())
+        given = (ctx.partition, emit, words, table, grad.contiguous(), ctx.present)
+        return None, *triton.backward(*given), None

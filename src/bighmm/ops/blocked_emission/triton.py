@@ -15,14 +15,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.ops.partition import Partition
+from bighmm.ops.partition import Partition, Present
 
 STATES = 64  # states per program
 
 
-def forward(partition: Partition, emit: Tensor, words: Tensor, bias: Tensor) -> Tensor:
-    """log p(x | z) (V, K) for emit (M·K, H) and words (V, H)."""
-    alive, width = len(emit) // partition.num_blocks, emit.shape[1]
+def forward(
+    partition: Partition, emit: Tensor, words: Tensor, bias: Tensor, present: Present | None = None
+) -> Tensor:
+    """log p(x | z) (V, K) for emit (M·K, H), or (S·K, H) with `present`, and words (V, H)."""
+    number = partition.num_blocks if present is None else len(present.blocks)
+    alive, width = len(emit) // number, emit.shape[1]
+    place_of = partition.by_block.first if present is None else present.place_of
+    some = present is not None
     table = torch.empty(len(words), alive, dtype=torch.float32, device=emit.device)
     pieces, of_block = partition.by_block.pieces, partition.by_block.pieces_of_block
     norms = torch.empty(len(pieces), alive, dtype=torch.float32, device=emit.device)
@@ -30,6 +35,7 @@ def forward(partition: Partition, emit: Tensor, words: Tensor, bias: Tensor) -> 
     where = (pieces, partition.by_block.tokens, partition.by_block.first)
     _logits[grid](
         *where,
+        place_of,
         emit,
         words,
         bias,
@@ -40,39 +46,53 @@ def forward(partition: Partition, emit: Tensor, words: Tensor, bias: Tensor) -> 
         WIDTH=max(16, triton.next_power_of_2(width)),
         TOKENS=partition.by_block.PIECE,
         STATES=STATES,
+        SOME=some,
         num_warps=4,
     )
     _normalise[grid](
         *where,
+        place_of,
         of_block,
         norms,
         table,
         alive,
         TOKENS=partition.by_block.PIECE,
         STATES=STATES,
+        SOME=some,
         num_warps=4,
     )
     return table
 
 
 def backward(
-    partition: Partition, emit: Tensor, words: Tensor, table: Tensor, grad: Tensor
+    partition: Partition,
+    emit: Tensor,
+    words: Tensor,
+    table: Tensor,
+    grad: Tensor,
+    present: Present | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of emit (M·K, H), words (V, H) and bias (V,), float32; `table` is the result."""
     alive, width = table.shape[1], emit.shape[1]
     of_emit = torch.empty(emit.shape, dtype=torch.float32, device=emit.device)
-    of_words = torch.empty(words.shape, dtype=torch.float32, device=emit.device)
-    of_bias = torch.empty(len(words), dtype=torch.float32, device=emit.device)
+    some = present is not None
+    new = torch.zeros if some else torch.empty  # words of other blocks are left as they are
+    of_words = new(words.shape, dtype=torch.float32, device=emit.device)
+    of_bias = new(len(words), dtype=torch.float32, device=emit.device)
     totals = torch.empty(len(emit), dtype=torch.float32, device=emit.device)
     by_block = partition.by_block
     shared = {
         "WIDTH": max(16, triton.next_power_of_2(width)),
         "TOKENS": by_block.PIECE,
         "STATES": STATES,
+        "SOME": some,
     }
-    _states[(partition.num_blocks, triton.cdiv(alive, STATES))](
+    blocks = by_block.first if present is None else present.blocks
+    place_of = by_block.first if present is None else present.place_of
+    _states[(len(emit) // alive, triton.cdiv(alive, STATES))](
         by_block.tokens,
         by_block.first,
+        blocks,
         words,
         table,
         grad,
@@ -88,6 +108,7 @@ def backward(
         pieces,
         by_block.tokens,
         by_block.first,
+        place_of,
         emit,
         table,
         grad,
@@ -104,19 +125,31 @@ def backward(
 
 
 @triton.jit
+def _place(block, place_of, SOME: tl.constexpr):
+    """Where the states of a block are; below zero if they are not there."""
+    place = block
+    if SOME:
+        place = tl.load(place_of + block).to(tl.int32)
+    return place
+
+
+@triton.jit
 def _logits(
-    pieces, tokens, first, emit, words, bias, table, norms, alive, width, WIDTH: tl.constexpr,
-    TOKENS: tl.constexpr, STATES: tl.constexpr,
+    pieces, tokens, first, place_of, emit, words, bias, table, norms, alive, width, WIDTH:
+    tl.constexpr, TOKENS: tl.constexpr, STATES: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
     piece = tl.program_id(0)
     block = tl.load(pieces + piece * 2)
+    place = _place(block, place_of, SOME)
+    if place < 0:
+        return
     n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
     end = tl.load(first + block + 1)
     x = tl.load(tokens + n, mask=n < end, other=0)
     k = tl.program_id(1) * STATES + tl.arange(0, STATES)
     h = tl.arange(0, WIDTH)
     of_states = tl.load(
-        emit + (block * alive + k)[:, None] * width + h[None, :],
+        emit + (place * alive + k)[:, None] * width + h[None, :],
         mask=(k < alive)[:, None] & (h < width)[None, :],
         other=0.0,
     )
@@ -139,11 +172,13 @@ def _logits(
 
 @triton.jit
 def _normalise(
-    pieces, tokens, first, of_block, norms, table, alive, TOKENS: tl.constexpr, STATES:
-    tl.constexpr,
+    pieces, tokens, first, place_of, of_block, norms, table, alive, TOKENS: tl.constexpr, STATES:
+    tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
     piece = tl.program_id(0)
     block = tl.load(pieces + piece * 2)
+    if _place(block, place_of, SOME) < 0:
+        return
     n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
     inside = n < tl.load(first + block + 1)
     x = tl.load(tokens + n, mask=inside, other=0)
@@ -163,10 +198,13 @@ def _normalise(
 
 @triton.jit
 def _states(
-    tokens, first, words, table, grad, totals, of_emit, alive, width, WIDTH: tl.constexpr, TOKENS:
-    tl.constexpr, STATES: tl.constexpr,
+    tokens, first, blocks, words, table, grad, totals, of_emit, alive, width, WIDTH: tl.constexpr,
+    TOKENS: tl.constexpr, STATES: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
-    block = tl.program_id(0)
+    place_of_block = tl.program_id(0)
+    block = place_of_block
+    if SOME:
+        block = tl.load(blocks + place_of_block).to(tl.int32)
     k = tl.program_id(1) * STATES + tl.arange(0, STATES)
     h = tl.arange(0, WIDTH)
     begin, end = tl.load(first + block), tl.load(first + block + 1)
@@ -176,7 +214,7 @@ def _states(
         x = tl.load(tokens + n, mask=n < end, other=0)
         inside = (n < end)[:, None] & (k < alive)[None, :]
         total += tl.sum(tl.load(grad + x[:, None] * alive + k[None, :], mask=inside, other=0.0), 0)
-    tl.store(totals + block * alive + k, total, mask=k < alive)
+    tl.store(totals + place_of_block * alive + k, total, mask=k < alive)
     summed = tl.zeros([STATES, WIDTH], tl.float32)
     for place in range(begin, end, TOKENS):
         n = place + tl.arange(0, TOKENS)
@@ -193,7 +231,7 @@ def _states(
         )
         summed = tl.dot(tl.trans(of_logits.to(of_words.dtype)), of_words, summed)
     tl.store(
-        of_emit + (block * alive + k)[:, None] * width + h[None, :],
+        of_emit + (place_of_block * alive + k)[:, None] * width + h[None, :],
         summed,
         mask=(k < alive)[:, None] & (h < width)[None, :],
     )
@@ -201,10 +239,13 @@ def _states(
 
 @triton.jit
 def _words(
-    pieces, tokens, first, emit, table, grad, totals, of_words, of_bias, alive, width, WIDTH:
-    tl.constexpr, TOKENS: tl.constexpr, STATES: tl.constexpr,
+    pieces, tokens, first, place_of, emit, table, grad, totals, of_words, of_bias, alive, width,
+    WIDTH: tl.constexpr, TOKENS: tl.constexpr, STATES: tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
     block = tl.load(pieces + tl.program_id(0) * 2)
+    place_of_block = _place(block, place_of, SOME)
+    if place_of_block < 0:
+        return
     n = tl.load(pieces + tl.program_id(0) * 2 + 1) + tl.arange(0, TOKENS)
     end = tl.load(first + block + 1)
     x = tl.load(tokens + n, mask=n < end, other=0)
@@ -216,11 +257,11 @@ def _words(
         inside = (n < end)[:, None] & (k < alive)[None, :]
         cell = x[:, None] * alive + k[None, :]
         log_prob = tl.load(table + cell, mask=inside, other=-float("inf"))
-        of_state = tl.load(totals + block * alive + k, mask=k < alive, other=0.0)
+        of_state = tl.load(totals + place_of_block * alive + k, mask=k < alive, other=0.0)
         of_logits = tl.load(grad + cell, mask=inside, other=0.0)
         of_logits -= tl.exp(log_prob) * of_state[None, :]
         of_states = tl.load(
-            emit + (block * alive + k)[:, None] * width + h[None, :],
+            emit + (place_of_block * alive + k)[:, None] * width + h[None, :],
             mask=(k < alive)[:, None] & (h < width)[None, :],
             other=0.0,
         )

@@ -53,8 +53,8 @@ class _TwoLevelChain(torch.autograd.Function):
         from bighmm.ops.flat_chain.triton import describe
         from bighmm.ops.two_level_chain import triton
 
-        *operands, bias, norm = given
-        vectors = Vectors(*(as_operand(x.contiguous()) for x in operands), bias, norm)
+        leaving, entering, choosing, blocks = (as_operand(x.contiguous()) for x in given[:4])
+        vectors = Vectors(leaving, entering, choosing, blocks, *given[4:])
         chain, emitted = describe(windows), emitted.contiguous()
         tiles, factors = triton.make_tiles(chain, vectors, start, emitted)
         with_backward = any(ctx.needs_input_grad)

@@ -1,0 +1,90 @@
+"""Parameterisations of two-level transitions: networks or embeddings alone, and tables.
+
+A state has one more role than with flat transitions, to choose the next block. The start
+distribution is that of a state before the first, which has vectors of its own to choose a block and
+to leave. Nothing is normalised over more than the blocks or the states of one block, so a model can
+be computed for some blocks alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bighmm.model.model import Model
+from bighmm.model.options import NeuralOptions
+from bighmm.model.params.neural import WIDEST, Neural
+from bighmm.model.support import Support
+from bighmm.model.transitions import TwoLevel
+from bighmm.ops.residual import scores
+from bighmm.ops.rounding import round_to_bfloat16
+
+
+class TwoLevelNeural(Neural):
+    """`Neural` with transitions in two levels, for a support with blocks."""
+
+    def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
+        if support.partition is None:
+            raise ValueError(
+                f"two-level transitions need blocks, which a {support.kind} support does not have; "
+                "use transitions = flat"
+            )
+        super().__init__(options, support, end)
+        blocks, width = support.partition.num_blocks, self.options.width
+        self.blocks = nn.Parameter(torch.randn(blocks, width) * self.options.init_scale)
+        self.block_bias = nn.Parameter(torch.zeros(blocks))
+
+    @property
+    def for_some_blocks(self) -> bool:
+        """Not where a state's vectors depend on all others, or emissions are a table."""
+        return self.options.network == "mlp" and self.options.emission == "factored"
+
+    def forward(self, kept: Tensor | None = None, present: Tensor | None = None) -> Model:
+        """present (S,): the blocks that `kept` are states of, if not of all."""
+        support = self.support
+        if kept is not None and present is not None:
+            support = support.restrict_to_blocks(kept, present)
+        elif kept is not None:
+            support = support.restrict(kept)
+        vectors = self._vectors(kept, present)
+        size = support.states_per_token
+        start = self._start(vectors, kept).view(-1, size).log_softmax(1)
+        first = torch.mv(self.blocks, self.before_choice) + self.block_bias
+        first = first.log_softmax(0)
+        if present is not None:
+            first = first.index_select(0, present)
+        start = (start + first.unsqueeze(1)).view(-1)
+        choosing = vectors["leaving" if self.options.choosing == "leaving" else "choosing"]
+        blocks = round_to_bfloat16(self.blocks) if self.rounds else self.blocks
+        transitions = TwoLevel(
+            vectors["leaving"],
+            vectors["entering"],
+            choosing,
+            blocks,
+            self.block_bias,
+            self.rounds and self.options.width <= WIDEST,
+            present,
+        )
+        emissions = self._emissions(vectors, support, kept)
+        return Model(start, transitions, emissions, support, self.end)
+
+    def _roles(self) -> list[str]:
+        roles = ["leaving", "entering"]
+        if self.options.choosing == "own":
+            roles.append("choosing")
+        return roles + (["emit"] if self.options.emission == "factored" else [])
+
+    def _add_start(self) -> None:
+        options = self.options
+        scale = options.init_scale
+        if options.start == "direct":
+            super()._add_start()
+        else:
+            self.before_first = nn.Parameter(torch.randn(options.width) * scale)
+        self.before_choice = nn.Parameter(torch.randn(options.width) * scale)
+
+    def _start(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Tensor:
+        """Logits within the blocks."""
+        if self.options.start == "direct":
+            return self.start if kept is None else self.start.index_select(0, kept)
+        return scores(vectors["entering"].contiguous(), self.before_first, self.impl)
