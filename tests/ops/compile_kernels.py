@@ -101,8 +101,7 @@ def flat_chain(alive, width):
     grads = (torch.zeros(states, width), torch.zeros(states, width))
     factors = (uses.left, uses.right)
     flat_chains.pull_back(chain, operands, tiles.logs, factors, weight, grads)
-    blocks = (half(4, width), torch.zeros(4), norm)
-    vectors = two_level_chains.Vectors(*operands, operands[0], *blocks)
+    vectors = two_level_chains.Vectors(*operands, torch.zeros(states, 4), torch.arange(4))
     _, factors = two_level_chains.make_tiles(chain, vectors, norm, emitted)
     two_level_chains.pull_back(chain, vectors, factors, emitted, uses, weight)
 

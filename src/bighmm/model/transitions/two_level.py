@@ -25,7 +25,6 @@ from bighmm.ops import memory
 from bighmm.ops.flat_chain import Windows
 from bighmm.ops.gather import take_rows
 from bighmm.ops.impl import Impl
-from bighmm.ops.row_norm import row_norm
 from bighmm.ops.two_level_chain import Vectors, tiles, two_level_chain
 
 
@@ -73,17 +72,16 @@ class TwoLevel(Transitions):
         return TwoLevel(leaving, entering, choosing, blocks, bias, self.rounded, self.present)
 
     @property
-    def norm(self) -> Tensor:
-        """log Σ_m exp(choosing_i · blocks_m + bias_m) (Z,), cached."""
-        return cached(self, "_norm", self.operands, self._compute_norm)
+    def choice(self) -> Tensor:
+        """log p(m | i) (Z, M), cached."""
+        return cached(self, "_choice", self.operands, self._compute_choice)
 
     @property
     def vectors(self) -> Vectors:
-        """The vectors and the normaliser, with those of the blocks that have states here."""
-        blocks, bias = self.blocks, self.bias
-        if self.present is not None:
-            blocks, bias = (x.index_select(0, self.present) for x in (blocks, bias))
-        return Vectors(self.leaving, self.entering, self.choosing, blocks, bias, self.norm)
+        present = self.present
+        if present is None:
+            present = torch.arange(self.num_blocks, device=self.leaving.device)
+        return Vectors(self.leaving, self.entering, self.choice, present)
 
     def log_probs(
         self, rows: States = EVERY, columns: States = EVERY, into: Tensor | None = None
@@ -109,11 +107,8 @@ class TwoLevel(Transitions):
             logits = torch.bmm(entering, leaving[some].unsqueeze(2)).squeeze(2)
             parts.append(logits.log_softmax(1).gather(1, within[some]).squeeze(1))
         moved = torch.cat(parts) if parts else leaving.new_zeros(0)
-        logits = (
-            self.choosing.index_select(0, before) * vectors.blocks.index_select(0, block)
-        ).sum(1)
-        chosen = logits + vectors.bias.index_select(0, block) - self.norm.index_select(0, before)
-        return moved + chosen
+        cells = before * len(self.blocks) + vectors.present.index_select(0, block)
+        return moved + self.choice.reshape(-1).index_select(0, cells)
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
         blocks = support.partition
@@ -135,7 +130,7 @@ class TwoLevel(Transitions):
         return self.with_operands(*vectors, self.blocks, self.bias)
 
     def precompute(self) -> None:
-        _ = self.norm
+        _ = self.choice
 
     def blocked_chain(self) -> BlockedChain | None:
         return self._blocked_chain if self._impl == "auto" else None
@@ -147,8 +142,8 @@ class TwoLevel(Transitions):
     def _impl(self) -> Impl:
         return "auto" if self.rounded and self.leaving.dtype == torch.float32 else "torch"
 
-    def _compute_norm(self) -> Tensor:
-        return row_norm(self.choosing, self.blocks, self.bias, impl=self._impl)
+    def _compute_choice(self) -> Tensor:
+        return torch.addmm(self.bias, self.choosing, self.blocks.T).log_softmax(1)
 
     def _of_blocks(self, rows: States, blocks: States) -> Tensor:
         """log p(j | i) (R, m·K) for all states j of some blocks, one after the other."""
@@ -156,9 +151,7 @@ class TwoLevel(Transitions):
         entering = take_states(vectors.by_block(self.entering), blocks)
         leaving = take_states(self.leaving, rows)
         moves = (leaving @ entering.reshape(-1, entering.shape[2]).T).view(len(leaving), -1, size)
-        bias, of_blocks = (take_states(x, blocks) for x in (vectors.bias, vectors.blocks))
-        chosen = torch.addmm(bias, take_states(self.choosing, rows), of_blocks.T)
-        chosen = chosen - take_states(self.norm, rows).unsqueeze(1)
+        chosen = take_states(self.choice, rows)[:, take_states(vectors.present, blocks)]
         return (moves.log_softmax(2) + chosen.unsqueeze(2)).view(len(leaving), -1)
 
     def _blocked_chain(

@@ -2,8 +2,7 @@
 
 States of block m are m·K … (m+1)·K-1. Between two words lies a tile
 
-    log p(j | i) = leaving_i · entering_j − log Σ_j' exp(leaving_i · entering_j')
-                   + choosing_i · blocks_m + bias_m − norm_i
+    log p(j | i) = log p(m | i) + leaving_i · entering_j − log Σ_j' exp(leaving_i · entering_j')
 
 over the states j of the second word's block m, to which the emission of that word is added. Where a
 text starts anew every row of the tile is the start distribution. `ops.chain` sums over the paths.
@@ -53,8 +52,8 @@ class _TwoLevelChain(torch.autograd.Function):
         from bighmm.ops.flat_chain.triton import describe
         from bighmm.ops.two_level_chain import triton
 
-        leaving, entering, choosing, blocks = (as_operand(x.contiguous()) for x in given[:4])
-        vectors = Vectors(leaving, entering, choosing, blocks, *given[4:])
+        leaving, entering = (as_operand(x.contiguous()) for x in given[:2])
+        vectors = Vectors(leaving, entering, *given[2:])
         chain, emitted = describe(windows), emitted.contiguous()
         tiles, factors = triton.make_tiles(chain, vectors, start, emitted)
         with_backward = any(ctx.needs_input_grad)
@@ -75,8 +74,8 @@ class _TwoLevelChain(torch.autograd.Function):
         from bighmm.ops.two_level_chain import triton
 
         emitted, log_sum, *saved = ctx.saved_tensors
-        vectors, factors = Vectors(*saved[:6]), triton.Factors(*saved[6:9])
+        vectors, factors = Vectors(*saved[:4]), triton.Factors(*saved[4:7])
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        uses = marginals(ctx.chain, Sweeps(*saved[9:]), weight, len(vectors.leaving))
+        uses = marginals(ctx.chain, Sweeps(*saved[7:]), weight, len(vectors.leaving))
         of_vectors = triton.pull_back(ctx.chain, vectors, factors, emitted, uses, weight)
-        return None, uses.of_start, uses.of_emitted, *of_vectors, uses.of_norm
+        return None, uses.of_start, uses.of_emitted, *of_vectors, None

@@ -12,47 +12,36 @@ from bighmm.ops.flat_chain.plain import Windows
 
 
 class Vectors(NamedTuple):
-    """What two-level transitions are made of; states of block m are m·K … (m+1)·K-1."""
+    """What two-level transitions are made of; states of block m are m·K … (m+1)·K-1.
+
+    There may be states of S of the M blocks alone: those of the block at place s are then
+    s·K … (s+1)·K-1, and `present` says which block that is.
+    """
 
     leaving: Tensor  # (Z, H)
     entering: Tensor  # (Z, H)
-    choosing: Tensor  # (Z, G)
-    blocks: Tensor  # (M, G), of the blocks that have states here
-    bias: Tensor  # (M,)
-    norm: Tensor  # (Z,) log Σ exp(choosing_i · blocks_m + bias_m) over all blocks there are
+    choice: Tensor  # (Z, M) log p(m | i)
+    present: Tensor  # (S,) long
 
     def by_block(self, table: Tensor) -> Tensor:
-        """Rows (M, K, …) of a table (Z, …)."""
-        return table.view(len(self.blocks), -1, *table.shape[1:])
+        """Rows (S, K, …) of a table (Z, …)."""
+        return table.view(len(self.present), -1, *table.shape[1:])
 
 
 def tiles(vectors: Vectors, before: Tensor, after: Tensor) -> Tensor:
     """log p(j | i) (N, K, K) for the states i of blocks `before` (N,) and j of `after` (N,).
 
-    Pairs that occur several times are computed once.
+    Blocks are given by their places. Pairs that occur several times are computed once.
     """
-    count = len(vectors.blocks)
+    count = len(vectors.present)
     pairs, place = torch.unique(before * count + after, return_inverse=True)
-    found = distinct_tiles(vectors, pairs // count, pairs % count)
-    return found if len(pairs) == 1 and len(place) == 1 else found.index_select(0, place)
-
-
-def distinct_tiles(vectors: Vectors, before: Tensor, after: Tensor) -> Tensor:
-    """The same, each pair computed by itself."""
+    before, after = pairs // count, pairs % count
     leaving = vectors.by_block(vectors.leaving).index_select(0, before)
     entering = vectors.by_block(vectors.entering).index_select(0, after)
     moves = torch.bmm(leaving, entering.mT).log_softmax(2)
-    return moves + chosen(vectors, before, after).unsqueeze(2)
-
-
-def chosen(vectors: Vectors, before: Tensor, after: Tensor) -> Tensor:
-    """log p(block `after` | i) (N, K) for the states i of blocks `before`; both are (N,)."""
-    choosing = vectors.by_block(vectors.choosing).index_select(0, before)
-    block = vectors.blocks.index_select(0, after).unsqueeze(2)
-    minus_norm = vectors.bias.index_select(0, after).unsqueeze(1) - vectors.by_block(
-        vectors.norm
-    ).index_select(0, before)
-    return torch.baddbmm(minus_norm.unsqueeze(2), choosing, block).squeeze(2)
+    choice = vectors.by_block(vectors.choice)  # (S, K, M)
+    chosen = choice.transpose(1, 2)[before, vectors.present.index_select(0, after)]
+    return (moves + chosen.unsqueeze(2)).index_select(0, place)
 
 
 def two_level_chain(

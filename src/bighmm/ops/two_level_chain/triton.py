@@ -55,10 +55,9 @@ def make_tiles(
         time,
         alive,
         vectors.leaving.shape[1],
-        vectors.choosing.shape[1],
+        vectors.choice.shape[1],
         WIDTH=_padded(vectors.leaving),
-        CHOICE=_padded(vectors.choosing),
-        PART=min(PART, _padded(vectors.leaving), _padded(vectors.choosing)),
+        PART=min(PART, _padded(vectors.leaving)),
         CHUNK=chunk,
         ONE=pieces == 1,
         num_warps=8 if chunk >= 128 else 4,
@@ -74,17 +73,16 @@ def pull_back(
     uses: Marginals,
     weight: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Gradients of the vectors and the bias, float32, all but that of the norm."""
+    """Gradients of leaving, entering and choice, float32."""
     batch, time, alive = emitted.shape
-    grads = [
-        torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-        for x in (vectors.leaving, vectors.entering, vectors.choosing, vectors.blocks, vectors.bias)
-    ]
+    grads = [torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in vectors[:3]]
     chunk = chunk_of(alive, CHUNK)
     pieces = triton.cdiv(alive, chunk)
     _moves[(batch * time, pieces, pieces)](
         *chain,
-        *vectors[:4],
+        vectors.leaving,
+        vectors.entering,
+        vectors.present,
         *factors,
         emitted,
         uses.left,
@@ -95,10 +93,9 @@ def pull_back(
         time,
         alive,
         vectors.leaving.shape[1],
-        vectors.choosing.shape[1],
+        vectors.choice.shape[1],
         WIDTH=_padded(vectors.leaving),
-        CHOICE=_padded(vectors.choosing),
-        PART=min(PART, _padded(vectors.leaving), _padded(vectors.choosing)),
+        PART=min(PART, _padded(vectors.leaving)),
         CHUNK=chunk,
         ONE=pieces == 1,
         num_warps=8 if chunk >= 128 else 4,
@@ -137,9 +134,9 @@ def _logits(
 
 @triton.jit
 def _tiles(
-    before, at, fresh, lengths, leaving, entering, choosing, blocks, bias, norm, start, emitted,
-    tiles, peaks, scaled, highest, within, chosen, time, alive, width, choice, WIDTH: tl.constexpr,
-    CHOICE: tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
+    before, at, fresh, lengths, leaving, entering, choice, present, start, emitted, tiles, peaks,
+    scaled, highest, within, chosen, time, alive, width, blocks, WIDTH: tl.constexpr, PART:
+    tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
     """One row of chunks of a tile. With ONE the tile is one chunk, whose logits are made once."""
     place = tl.program_id(0)
@@ -166,14 +163,10 @@ def _tiles(
                 tl.store(of_scaled + cell, scaled_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
-        logit = tl.zeros([CHUNK], tl.float32)
-        for first in range(0, CHOICE, PART):
-            g = first + tl.arange(0, PART)
-            choose = _rows(choosing, source, i < alive, g, choice).to(tl.float32)
-            vector = tl.load(blocks + block * choice + g, mask=g < choice, other=0.0)
-            logit += tl.sum(choose * vector.to(tl.float32)[None, :], 1)
-        of_block = logit + tl.load(bias + block)
-        of_block -= tl.load(norm + source, mask=i < alive, other=0.0)
+        column = tl.load(present + block)
+        of_block = tl.load(
+            choice + source.to(tl.int64) * blocks + column, mask=i < alive, other=0.0
+        )
         tl.store(chosen + here, of_block, mask=i < alive)
         top = tl.full([CHUNK], -float("inf"), tl.float32)
         total = tl.zeros([CHUNK], tl.float32)
@@ -212,12 +205,11 @@ def _tiles(
 
 @triton.jit
 def _moves(
-    before, at, fresh, lengths, leaving, entering, choosing, blocks, highest, within, chosen,
-    emitted, left, right, moved, weight, of_leaving, of_entering, of_choosing, of_blocks, of_bias,
-    time, alive, width, choice, WIDTH: tl.constexpr, CHOICE: tl.constexpr, PART: tl.constexpr,
-    CHUNK: tl.constexpr, ONE: tl.constexpr,
+    before, at, fresh, lengths, leaving, entering, present, highest, within, chosen, emitted, left,
+    right, moved, weight, of_leaving, of_entering, of_choice, time, alive, width, blocks, WIDTH:
+    tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of a tile: its logits again, their gradient, and what that means for the vectors."""
+    """One chunk of a tile: its logits again, their gradient, and those of the vectors."""
     place = tl.program_id(0)
     row = place // time
     if (place % time >= tl.load(lengths + row)) | (tl.load(fresh + place) != 0):
@@ -254,14 +246,5 @@ def _moves(
         cell = target.to(tl.int64)[:, None] * width + h[None, :]
         tl.atomic_add(of_entering + cell, part, mask=(j < alive)[:, None] & inside, sem="relaxed")
     if tl.program_id(2) == 0:
-        for first in range(0, CHOICE, PART):
-            g = first + tl.arange(0, PART)
-            vector = tl.load(blocks + block * choice + g, mask=g < choice, other=0.0)
-            cell = source.to(tl.int64)[:, None] * choice + g[None, :]
-            part = mass[:, None] * vector.to(tl.float32)[None, :]
-            inside = (i < alive)[:, None] & (g < choice)[None, :]
-            tl.atomic_add(of_choosing + cell, part, mask=inside, sem="relaxed")
-            choose = _rows(choosing, source, i < alive, g, choice).to(tl.float32)
-            total = tl.sum(choose * mass[:, None], 0)
-            tl.atomic_add(of_blocks + block * choice + g, total, mask=g < choice, sem="relaxed")
-        tl.atomic_add(of_bias + block, tl.sum(mass, 0), sem="relaxed")
+        cell = source.to(tl.int64) * blocks + tl.load(present + block)
+        tl.atomic_add(of_choice + cell, mass, mask=i < alive, sem="relaxed")
