@@ -50,6 +50,7 @@ triton.runtime.driver.set_active(NoDevice())
 JITFunction.__getitem__ = compile_only
 
 import bighmm.ops  # noqa: E402
+from bighmm.ops.block_choice import triton as choices  # noqa: E402
 from bighmm.ops.blocked_emission import triton as blocked_emissions  # noqa: E402
 from bighmm.ops.carry import triton as carries  # noqa: E402
 from bighmm.ops.chain import triton as chains  # noqa: E402
@@ -58,6 +59,7 @@ from bighmm.ops.flat_chain import Windows  # noqa: E402
 from bighmm.ops.flat_chain import triton as flat_chains  # noqa: E402
 from bighmm.ops.gather import triton as gathers  # noqa: E402
 from bighmm.ops.partition import Partition  # noqa: E402
+from bighmm.ops.present_blocks import triton as present_blocks  # noqa: E402
 from bighmm.ops.residual import triton as residuals  # noqa: E402
 from bighmm.ops.rounding import triton as roundings  # noqa: E402
 from bighmm.ops.row_norm import triton as row_norms  # noqa: E402
@@ -101,7 +103,10 @@ def flat_chain(alive, width):
     grads = (torch.zeros(states, width), torch.zeros(states, width))
     factors = (uses.left, uses.right)
     flat_chains.pull_back(chain, operands, tiles.logs, factors, weight, grads)
-    vectors = two_level_chains.Vectors(*operands, torch.zeros(states, 4), torch.arange(4))
+    chains.ends(lengths, sweeps)
+    before = (ids[:, 0], carried, lengths.bool())
+    carries.after_window(ids, lengths.long(), carried, before, 0)
+    vectors = two_level_chains.Vectors(*operands, torch.zeros(states, 4))
     _, factors = two_level_chains.make_tiles(chain, vectors, norm, emitted)
     two_level_chains.pull_back(chain, vectors, factors, emitted, uses, weight)
 
@@ -162,6 +167,16 @@ def others():
     gathers.spread_square(square, torch.arange(100), 200)
 
 
+def blocks():
+    for number in (100, 4096):
+        block_of = torch.arange(10_000) % number
+        present_blocks.present_blocks(block_of, torch.arange(528), number, 64)
+        logits, bias = torch.zeros(200, number), torch.zeros(number)
+        for present in (None, torch.arange(64)):
+            found, norm = choices.normalise(logits, bias, present)
+            choices.pull_back(logits, bias, norm, found, present, torch.bfloat16)
+
+
 def kernels():
     """Every function of `bighmm.ops` that is launched: compiled ones that no other one calls."""
     found, called = set(), set()
@@ -183,7 +198,7 @@ def kernels():
 
 
 if __name__ == "__main__":
-    parts = {"blocked": blocked, "others": others}
+    parts = {"blocked": blocked, "blocks": blocks, "others": others}
     for part in sys.argv[1:] or parts:
         parts[part]()
     print(json.dumps({"compiled": sorted(used), "kernels": sorted(kernels())}))

@@ -15,7 +15,10 @@ from bighmm.model.emissions import FactoredEmission
 from bighmm.model.support import Blocked, Dense
 from bighmm.model.transitions import Flat, Table, TwoLevel
 from bighmm.ops import use_triton
+from bighmm.ops.block_choice import block_choice
+from bighmm.ops.carry import after_window
 from bighmm.ops.gather import take_rows
+from bighmm.ops.present_blocks import present_blocks
 from bighmm.ops.residual import Network, residuals, scores
 from bighmm.ops.rounding import round_to_bfloat16
 from bighmm.ops.row_norm import row_norm
@@ -173,6 +176,55 @@ def test_blocked_likelihood(alive, blocks, vocabulary, width, scale, family):
     digits = 9 if DEVICE.type == "cuda" else 14  # logs of some hundred in float32, which cancel
     rounding = 2**-digits * moves * largest if scale > 1 else 0.0
     assert_near(found[1], truth[1], GRADIENT, plain[1], rounding)
+
+
+@pytest.mark.parametrize("some", [False, True])
+@pytest.mark.parametrize("states, blocks, width", [(1, 1, 1), (33, 5, 3), (70, 130, 40)])
+def test_block_choice(states, blocks, width, some):
+    operands = [normal(states, width, seed=1), normal(blocks, width, seed=2)]
+    operands.append(normal(blocks, seed=3))
+    present = torch.arange(blocks - 1, -1, -2, device=DEVICE) if some else None
+    twins = exact(*operands)
+    found = block_choice(*operands, present, impl="triton")
+    truth = block_choice(*twins, present)
+    weights = normal(*found.shape, seed=4).detach()
+    assert_near([found], [truth], CLOSE)
+    assert_near(
+        torch.autograd.grad((found * weights).sum(), operands),
+        torch.autograd.grad((truth * weights).sum(), twins),
+        GRADIENT,
+    )
+
+
+@pytest.mark.parametrize(
+    "blocks, words, tokens, count", [(1, 3, 2, 1), (37, 90, 20, 30), (40, 40, 5, 40)]
+)
+def test_present_blocks(blocks, words, tokens, count):
+    generator = torch.Generator().manual_seed(blocks)
+    block_of = (torch.arange(words) % blocks).to(DEVICE)
+    ids = torch.randint(words, (tokens,), generator=generator).to(DEVICE)
+    found = present_blocks(block_of, ids, blocks, count, impl="triton")
+    for got, expected in zip(
+        found, present_blocks(block_of, ids, blocks, count, "torch"), strict=True
+    ):
+        assert torch.equal(got, expected)
+    here = set(block_of[ids].tolist())
+    assert set(present_blocks(block_of, ids, blocks, None).blocks.tolist()) == here
+    assert here <= set(found.blocks.tolist()) and len(set(found.blocks.tolist())) == count
+
+
+@pytest.mark.parametrize("end", [None, 2])
+def test_carry_after_a_window(end):
+    ids = torch.tensor([[1, 2, 0], [2, 1, 2], [0, 0, 0], [1, 1, 1]], device=DEVICE)
+    lengths = torch.tensor([2, 3, 0, 1], device=DEVICE)
+    log_alpha = normal(4, 5, seed=1).detach()
+    log_alpha[3] = -torch.inf
+    before = (ids[:, 1], normal(4, 5, seed=2).detach(), lengths > 1)
+    found = after_window(ids, lengths, log_alpha, before, end, impl="triton")
+    for got, expected in zip(
+        found, after_window(ids, lengths, log_alpha, before, end, "torch"), strict=True
+    ):
+        torch.testing.assert_close(got, expected)
 
 
 def dense_case(states, vocabulary, width, scale=1.0):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bighmm.model.model import Model
 from bighmm.ops import memory
-from bighmm.ops.log_matmul import finite_or_zero
+from bighmm.ops.carry import after_window
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,11 @@ class Carry:
 
     def then(self, model: Model, window: Sequences, log_alpha: Tensor) -> Carry:
         """After `window`, whose last filtered distributions are log_alpha (B, K) up to a factor."""
-        empty = window.lengths == 0
         if window.ids.shape[1] == 0:
             return self
-        place = (window.lengths - 1).clamp(min=0).unsqueeze(1)
-        tokens = torch.where(empty, self.tokens, window.ids.gather(1, place).squeeze(1))
-        fresh = torch.where(empty, self.fresh, ends_text(model, tokens))
-        normalised = log_alpha - finite_or_zero(log_alpha.logsumexp(1, keepdim=True))
-        return Carry(tokens, torch.where(empty.unsqueeze(1), self.log_alpha, normalised), fresh)
+        end = model.end if model.reset else None
+        before = (self.tokens, self.log_alpha, self.fresh)
+        return Carry(*after_window(window.ids, window.lengths, log_alpha, before, end))
 
 
 def ends_text(model: Model, tokens: Tensor) -> Tensor:

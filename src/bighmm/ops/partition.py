@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -65,34 +65,6 @@ class Partition:
         row_of[tokens[filled]] = torch.nonzero(filled).squeeze(1)
         blocks = torch.tensor(order, device=self.block_of.device)
         return Layout(tuple(shapes), blocks, tokens, row_of)
-
-
-class Present(NamedTuple):
-    """Some of the blocks, each once."""
-
-    blocks: Tensor  # (S,) long
-    place_of: Tensor  # (M,) long, where each block stands among them, -1 if it does not
-
-    @staticmethod
-    def of(blocks: Tensor, num_blocks: int) -> Present:
-        places = torch.arange(len(blocks), device=blocks.device)
-        none = torch.full((num_blocks,), -1, device=blocks.device)
-        return Present(blocks, none.index_copy(0, blocks, places))
-
-
-def present_blocks(block_of: Tensor, tokens: Tensor, num_blocks: int, count: int | None) -> Tensor:
-    """The blocks of some tokens, ascending, and after them others, `count` in all; (S,).
-
-    Without a count there are no others; the device is then asked for a number.
-    """
-    here = torch.zeros(num_blocks, dtype=torch.long, device=block_of.device)
-    here.index_fill_(0, block_of.index_select(0, tokens.reshape(-1)), 1)
-    if count is None:
-        return torch.nonzero(here).squeeze(1)
-    every = torch.arange(num_blocks, device=block_of.device)
-    before = here.cumsum(0)  # those present up to this one
-    place = torch.where(here > 0, before - 1, before[-1] + every - before)
-    return torch.empty_like(every).scatter_(0, place, every)[:count]
 
 
 @dataclass(frozen=True, eq=False)

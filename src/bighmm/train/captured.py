@@ -50,17 +50,17 @@ class CapturedRunner:
         self.eager_steps: Counter[Hashable] = Counter()
         self.pool: Any = None  # of memory, which all graphs share
         self.ahead: tuple[int, list[Batch]] = (-1, [])
-        rows, window = batches.shape
+        self.rows, self.window = batches.shape
+        self.labelled = isinstance(batches, Labelled)
         burst, device = self.at_once, self.device
-        self.ids = torch.zeros(burst, rows, window, dtype=torch.long, device=device)
-        self.states = torch.zeros_like(self.ids) if isinstance(batches, Labelled) else None
-        self.lengths = torch.zeros(burst, rows, dtype=torch.long, device=device)
-        self.continues = torch.zeros(burst, dtype=torch.bool, device=device)
+        # A row of numbers for each step: ids, lengths, whether it continues, its key, then labels.
+        number = self.rows * self.window
+        width = number + self.rows + 2 + (number if self.labelled else 0)
+        self.given = torch.zeros(burst, width, dtype=torch.long, device=device)
         self.sizes = torch.zeros(burst, device=device)
         self.outcome = torch.zeros(burst, 2, device=device)  # loss, norm
         self.place = torch.zeros(1, dtype=torch.long, device=device)
-        self.keys = torch.zeros(burst, dtype=torch.long, device=device)
-        self.initial = update.initial_state(rows)
+        self.initial = update.initial_state(self.rows)
         self.state = {name: tensor.clone() for name, tensor in self.initial.items()}
 
     def run(self, step: int, count: int) -> list[StepResult]:
@@ -111,17 +111,22 @@ class CapturedRunner:
         self.graphs[shape].replay()
 
     def _body(self) -> None:
-        window = Window(
-            self.ids[self.place].squeeze(0),
-            self.lengths[self.place].squeeze(0),
-            None if self.states is None else self.states[self.place].squeeze(0),
+        given = self.given.index_select(0, self.place).squeeze(0)
+        number = self.rows * self.window
+        ids, lengths, continues, key, states = given.split(
+            [number, self.rows, 1, 1, len(given) - number - self.rows - 2]
         )
-        continues = self.continues[self.place]
+        window = Window(
+            ids.view(self.rows, self.window),
+            lengths,
+            states.view(self.rows, self.window) if self.labelled else None,
+        )
+        goes_on = continues > 0
         state = {
-            name: torch.where(continues.view(1, *[1] * (was.dim() - 1)), was, self.initial[name])
+            name: torch.where(goes_on.view(1, *[1] * (was.dim() - 1)), was, self.initial[name])
             for name, was in self.state.items()
         }
-        key, size = self.keys[self.place].squeeze(0), self.sizes[self.place].squeeze(0)
+        key, size = key.squeeze(0), self.sizes.index_select(0, self.place).squeeze(0)
         self.update.begin()
         loss, state = self.update.accumulate(window, state, key)
         norm = self.update.norm()
@@ -138,28 +143,20 @@ class CapturedRunner:
         return [self.batches.batch(step + i) for i in range(count)]
 
     def _fill(self, batches: list[Batch], sizes: list[float], keys: Tensor) -> None:
-        count = len(batches)
-        ids = np.zeros((count, *self.ids.shape[1:]), dtype=np.int64)
-        states = None if self.states is None else np.zeros_like(ids)
-        lengths = np.zeros((count, self.lengths.shape[1]), dtype=np.int64)
-        for i, batch in enumerate(batches):
-            rows, window = batch.ids.shape
-            ids[i, :rows, :window] = batch.ids
-            lengths[i, :rows] = batch.lengths
-            if states is not None and batch.states is not None:
-                states[i, :rows, :window] = batch.states
-        for buffer, values in (
-            (self.ids, torch.from_numpy(ids)),
-            (self.states, None if states is None else torch.from_numpy(states)),
-            (self.lengths, torch.from_numpy(lengths)),
-            (self.continues, torch.tensor([batch.continues for batch in batches])),
-            (self.sizes, torch.tensor(sizes)),
-            (self.keys, keys),
-        ):
-            if buffer is not None and values is not None:
-                buffer[:count].copy_(values)
+        count, number = len(batches), self.rows * self.window
+        given = np.zeros((count, self.given.shape[1]), dtype=np.int64)
+        given[:, number + self.rows] = [batch.continues for batch in batches]
+        given[:, number + self.rows + 1] = keys.numpy()
+        for row, batch in zip(given, batches, strict=True):
+            here = np.s_[: batch.ids.shape[0], : batch.ids.shape[1]]
+            row[:number].reshape(self.rows, self.window)[here] = batch.ids
+            row[number : number + len(batch.lengths)] = batch.lengths
+            if self.labelled and batch.states is not None:
+                row[number + self.rows + 2 :].reshape(self.rows, self.window)[here] = batch.states
+        self.given[:count].copy_(torch.from_numpy(given))
+        self.sizes[:count].copy_(torch.tensor(sizes))
         self.place.zero_()
 
     def _keep(self, state: State) -> None:
-        for name, tensor in state.items():
-            self.state[name].copy_(tensor.detach())
+        names = list(state)
+        torch._foreach_copy_([self.state[n] for n in names], [state[n].detach() for n in names])

@@ -47,7 +47,7 @@ def to_carry(
         at_start = (states < 0).all(1, keepdim=True)
         log_alpha = torch.where(at_start, -math.log(states.shape[1]), log_alpha)
     else:
-        now = _whole_model_ids(model, state["tokens"], kept)
+        now = model.support.states_among(state["tokens"], kept)
         log_alpha = renormalise(states, log_alpha, now, num_states, impl)
     return Carry(state["tokens"], log_alpha, state["fresh"])
 
@@ -56,15 +56,7 @@ def from_carry(carry: Carry, model: Model, kept: Tensor | None) -> State:
     """What `carry`, a result of `model` over the states `kept`, means for the whole model."""
     return {
         "tokens": carry.tokens,
-        "states": _whole_model_ids(model, carry.tokens, kept),
+        "states": model.support.states_among(carry.tokens, kept),
         "log_alpha": carry.log_alpha,
         "fresh": carry.fresh,
     }
-
-
-def _whole_model_ids(model: Model, tokens: Tensor, kept: Tensor | None) -> Tensor:
-    """(B, K) ids in the whole model of the states of `tokens` (B,)."""
-    states = model.support.states(tokens)
-    if kept is None:
-        return states
-    return torch.where(states >= 0, kept[states.clamp(min=0)], -1)

@@ -23,7 +23,7 @@ from bighmm.infer.sequences import Sequences, ends_text, unchecked
 from bighmm.lm.baselines.neural import Network
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
-from bighmm.ops.partition import present_blocks
+from bighmm.ops.present_blocks import present_blocks
 from bighmm.train import carrying
 from bighmm.train.carrying import State
 
@@ -109,8 +109,8 @@ class Likelihood:
         tokens = torch.cat([window.ids.reshape(-1), state["tokens"]])
         present = present_blocks(blocks.block_of, tokens, blocks.num_blocks, self.most_blocks)
         if kept is None:
-            kept = torch.arange(self.params.support.num_states, device=present.device)
-        kept = kept.view(blocks.num_blocks, -1).index_select(0, present).view(-1)
+            kept = torch.arange(self.params.support.num_states, device=tokens.device)
+        kept = kept.view(blocks.num_blocks, -1).index_select(0, present.blocks).view(-1)
         return self.params(kept, present), kept
 
     def _draw_kept(self, key: Tensor) -> Tensor | None:

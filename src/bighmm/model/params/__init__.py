@@ -78,8 +78,8 @@ class Parameterisation(nn.Module):
 
     @property
     def for_some_blocks(self) -> bool:
-        """Whether `forward` takes a second argument `present` (S,), the blocks that `kept` are
-        states of. A text that has no other blocks needs nothing else."""
+        """Whether `forward` takes a second argument: the `Present` blocks that `kept` are of, which
+        is all that a text without other blocks needs."""
         return False
 
     @property

@@ -16,6 +16,7 @@ from bighmm.model.options import NeuralOptions
 from bighmm.model.params.neural import WIDEST, Neural
 from bighmm.model.support import Support
 from bighmm.model.transitions import TwoLevel
+from bighmm.ops.present_blocks import Present
 from bighmm.ops.residual import scores
 from bighmm.ops.rounding import round_to_bfloat16
 
@@ -39,20 +40,21 @@ class TwoLevelNeural(Neural):
         """Not where a state's vectors depend on all others, or emissions are a table."""
         return self.options.network == "mlp" and self.options.emission == "factored"
 
-    def forward(self, kept: Tensor | None = None, present: Tensor | None = None) -> Model:
-        """present (S,): the blocks that `kept` are states of, if not of all."""
+    def forward(self, kept: Tensor | None = None, present: Present | None = None) -> Model:
+        """present: the blocks that `kept` are states of, if not of all."""
         support = self.support
         if kept is not None and present is not None:
             support = support.restrict_to_blocks(kept, present)
         elif kept is not None:
             support = support.restrict(kept)
-        vectors = self._vectors(kept, present)
+        blocks_here = None if present is None else present.blocks
+        vectors = self._vectors(kept, blocks_here)
         size = support.states_per_token
         start = self._start(vectors, kept).view(-1, size).log_softmax(1)
         first = torch.mv(self.blocks, self.before_choice) + self.block_bias
         first = first.log_softmax(0)
-        if present is not None:
-            first = first.index_select(0, present)
+        if blocks_here is not None:
+            first = first.index_select(0, blocks_here)
         start = (start + first.unsqueeze(1)).view(-1)
         choosing = vectors["leaving" if self.options.choosing == "leaving" else "choosing"]
         blocks = round_to_bfloat16(self.blocks) if self.rounds else self.blocks
@@ -63,7 +65,7 @@ class TwoLevelNeural(Neural):
             blocks,
             self.block_bias,
             self.rounds and self.options.width <= WIDEST,
-            present,
+            blocks_here,
         )
         emissions = self._emissions(vectors, support, kept)
         return Model(start, transitions, emissions, support, self.end)

@@ -16,6 +16,7 @@ from bighmm.ops import memory
 from bighmm.ops.cell_products import cell_products, normalise_scattered
 from bighmm.ops.impl import Impl
 from bighmm.ops.partition import Partition
+from bighmm.ops.present_blocks import Present
 from bighmm.ops.state_dropout import draw_kept
 
 States = Tensor | slice  # ids of states; those that follow each other are better given as a slice
@@ -97,6 +98,13 @@ class Support(Protocol):
         ids = self.states(tokens)
         others = torch.arange(self.states_per_token, device=ids.device) % self.num_states
         return torch.where(ids >= 0, ids, others)
+
+    def states_among(self, tokens: Tensor, kept: Tensor | None) -> Tensor:
+        """`states` of tokens (B,) where those of this support are called `kept` (Z,): (B, K)."""
+        states = self.states(tokens)
+        if kept is None:
+            return states
+        return torch.where(states >= 0, kept[states.clamp(min=0)], -1)
 
     def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
         """Rows of `table` (Z, ...) for the states of `tokens` (N,): (N, K, ...).
@@ -185,8 +193,8 @@ class Support(Protocol):
         states = self.states(self._every_token(kept.device))
         return PerToken(states, self.num_states).restrict(kept)
 
-    def restrict_to_blocks(self, kept: Tensor, present: Tensor) -> Support:
-        """The same where `kept` are states of the blocks `present` (S,) alone, as many of each."""
+    def restrict_to_blocks(self, kept: Tensor, present: Present) -> Support:
+        """The same where `kept` are states of the blocks `present` alone, as many of each."""
         raise ValueError(f"a {self.kind} support has no blocks")
 
     def restrict_cells(self, cells: Tensor, kept: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from bighmm.model.support.base import Described, States, Support, SupportRequest
 from bighmm.ops.blocked_emission import blocked_emission
 from bighmm.ops.impl import Impl
 from bighmm.ops.log_matmul import finite_or_zero, log_product
-from bighmm.ops.partition import Partition, Present
+from bighmm.ops.partition import Partition
+from bighmm.ops.present_blocks import Present
 from bighmm.ops.state_dropout import draw_kept
 
 
@@ -67,6 +68,9 @@ class Blocked(Support):
 
     def valid_states(self, tokens: Tensor) -> Tensor:
         return self.states(tokens)
+
+    def states_among(self, tokens: Tensor, kept: Tensor | None) -> Tensor:
+        return self.states(tokens) if kept is None else self.gather(kept, tokens)
 
     def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
         by_block = table.view(self.blocks.num_blocks, self.states_per_token, *table.shape[1:])
@@ -133,8 +137,9 @@ class Blocked(Support):
     def restrict(self, kept: Tensor) -> Blocked:
         return Blocked(self.blocks, len(kept) // self.blocks.num_blocks)
 
-    def restrict_to_blocks(self, kept: Tensor, present: Tensor) -> SomeBlocks:
-        return SomeBlocks.of_whole(self.blocks, present, len(kept) // len(present))
+    def restrict_to_blocks(self, kept: Tensor, present: Present) -> SomeBlocks:
+        some = Partition(present.block_of, len(present.blocks))
+        return SomeBlocks(some, len(kept) // some.num_blocks, self.blocks, present)
 
     def restrict_cells(self, cells: Tensor, kept: Tensor) -> Tensor:
         within = kept.view(self.blocks.num_blocks, -1) % self.states_per_token
@@ -183,12 +188,6 @@ class SomeBlocks(Blocked):
 
     whole: Partition
     present: Present
-
-    @staticmethod
-    def of_whole(whole: Partition, blocks: Tensor, states_per_token: int) -> SomeBlocks:
-        present = Present.of(blocks, whole.num_blocks)
-        block_of = present.place_of.clamp(min=0).index_select(0, whole.block_of)
-        return SomeBlocks(Partition(block_of, len(blocks)), states_per_token, whole, present)
 
     def factored_emission(
         self, emit: Tensor, words: Tensor, bias: Tensor, impl: Impl = "torch"

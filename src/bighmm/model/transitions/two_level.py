@@ -22,6 +22,7 @@ from bighmm.model.support.base import States, Support
 from bighmm.model.transitions.base import EVERY, BlockedChain, Transitions, register_transitions
 from bighmm.model.transitions.table import take_states
 from bighmm.ops import memory
+from bighmm.ops.block_choice import block_choice
 from bighmm.ops.flat_chain import Windows
 from bighmm.ops.gather import take_rows
 from bighmm.ops.impl import Impl
@@ -73,15 +74,12 @@ class TwoLevel(Transitions):
 
     @property
     def choice(self) -> Tensor:
-        """log p(m | i) (Z, M), cached."""
+        """log p(m | i) (Z, M) of the blocks that have states here, cached."""
         return cached(self, "_choice", self.operands, self._compute_choice)
 
     @property
     def vectors(self) -> Vectors:
-        present = self.present
-        if present is None:
-            present = torch.arange(self.num_blocks, device=self.leaving.device)
-        return Vectors(self.leaving, self.entering, self.choice, present)
+        return Vectors(self.leaving, self.entering, self.choice)
 
     def log_probs(
         self, rows: States = EVERY, columns: States = EVERY, into: Tensor | None = None
@@ -107,7 +105,7 @@ class TwoLevel(Transitions):
             logits = torch.bmm(entering, leaving[some].unsqueeze(2)).squeeze(2)
             parts.append(logits.log_softmax(1).gather(1, within[some]).squeeze(1))
         moved = torch.cat(parts) if parts else leaving.new_zeros(0)
-        cells = before * len(self.blocks) + vectors.present.index_select(0, block)
+        cells = before * self.num_blocks + block
         return moved + self.choice.reshape(-1).index_select(0, cells)
 
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
@@ -143,7 +141,7 @@ class TwoLevel(Transitions):
         return "auto" if self.rounded and self.leaving.dtype == torch.float32 else "torch"
 
     def _compute_choice(self) -> Tensor:
-        return torch.addmm(self.bias, self.choosing, self.blocks.T).log_softmax(1)
+        return block_choice(self.choosing, self.blocks, self.bias, self.present, self._impl)
 
     def _of_blocks(self, rows: States, blocks: States) -> Tensor:
         """log p(j | i) (R, m·K) for all states j of some blocks, one after the other."""
@@ -151,7 +149,7 @@ class TwoLevel(Transitions):
         entering = take_states(vectors.by_block(self.entering), blocks)
         leaving = take_states(self.leaving, rows)
         moves = (leaving @ entering.reshape(-1, entering.shape[2]).T).view(len(leaving), -1, size)
-        chosen = take_states(self.choice, rows)[:, take_states(vectors.present, blocks)]
+        chosen = take_states(self.choice, rows)[:, blocks]
         return (moves.log_softmax(2) + chosen.unsqueeze(2)).view(len(leaving), -1)
 
     def _blocked_chain(

@@ -14,7 +14,8 @@ from torch.autograd.function import once_differentiable
 from bighmm.ops.blocked_emission import plain
 from bighmm.ops.impl import Impl, use_triton
 from bighmm.ops.matmul import as_operand
-from bighmm.ops.partition import Partition, Present
+from bighmm.ops.partition import Partition
+from bighmm.ops.present_blocks import Present
 
 __all__ = ["blocked_emission"]
 

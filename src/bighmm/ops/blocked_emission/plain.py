@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bighmm.ops.partition import Partition, Present
+from bighmm.ops.partition import Partition
+from bighmm.ops.present_blocks import Present
 
 
 def blocked_emission(partition: Partition, emit: Tensor, words: Tensor, bias: Tensor) -> Tensor:

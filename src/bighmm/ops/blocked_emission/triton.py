@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.ops.partition import Partition, Present
+from bighmm.ops.partition import Partition
+from bighmm.ops.present_blocks import Present
 
 STATES = 64  # states per program
 

@@ -1,4 +1,4 @@
-"""A carried distribution renormalised over the states that are kept, in one kernel."""
+"""The operations on a carried state, in one kernel each."""
 
 from __future__ import annotations
 
@@ -24,6 +24,58 @@ def renormalise(states: Tensor, log_alpha: Tensor, kept: Tensor) -> Tensor:
         num_warps=4,
     )
     return result
+
+
+def after_window(
+    ids: Tensor,
+    lengths: Tensor,
+    log_alpha: Tensor,
+    before: tuple[Tensor, Tensor, Tensor],
+    end: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `ops.carry.after_window`, float32; end is -1 where no token ends a text."""
+    (rows, time), size = ids.shape, log_alpha.shape[1]
+    after = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in before)
+    _after_window[(rows,)](
+        ids.contiguous(),
+        lengths.contiguous(),
+        log_alpha.contiguous(),
+        *(x.contiguous() for x in before),
+        *after,
+        end,
+        time,
+        size,
+        SIZE=triton.next_power_of_2(size),
+        num_warps=1 if size <= 128 else 4,
+    )
+    tokens, log_alpha, fresh = after
+    return tokens, log_alpha, fresh
+
+
+@triton.jit(do_not_specialize=["end"])
+def _after_window(
+    ids, lengths, log_alpha, tokens, was, fresh, next_tokens, normalised, next_fresh, end, time,
+    size, SIZE: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    length = tl.load(lengths + row)
+    k = tl.arange(0, SIZE)
+    here = row * size + k
+    if length > 0:
+        token = tl.load(ids + row * time + length - 1)
+        tl.store(next_tokens + row, token)
+        tl.store(next_fresh + row, token == end)
+        value = tl.load(log_alpha + here, mask=k < size, other=-float("inf"))
+        top = tl.max(value, 0)
+        top = tl.where(top > -float("inf"), top, 0.0)
+        total = top + tl.log(tl.sum(tl.exp(value - top), 0))
+        total = tl.where(total > -float("inf"), total, 0.0)
+        tl.store(normalised + here, value - total, mask=k < size)
+    else:
+        tl.store(next_tokens + row, tl.load(tokens + row))
+        tl.store(next_fresh + row, tl.load(fresh + row))
+        kept = tl.load(was + here, mask=k < size, other=0.0)
+        tl.store(normalised + here, kept, mask=k < size)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ The forms are `plain` (a loop over positions), `tree` (log₂ S rounds of batche
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,10 +25,7 @@ from bighmm.ops.chain import plain, tree
 from bighmm.ops.impl import use_triton
 from bighmm.ops.log_matmul import scale_rows
 
-if TYPE_CHECKING:
-    from bighmm.ops.chain.triton import Sweeps
-
-__all__ = ["chain_log_sum", "end_of_sweep"]
+__all__ = ["chain_log_sum"]
 
 
 def chain_log_sum(
@@ -84,7 +81,7 @@ class _ChainTriton(torch.autograd.Function):
             made = triton.Tiles(tiles, *scale_rows(tiles))
         with_backward = any(ctx.needs_input_grad)
         sweeps = triton.sweep(moves, first.contiguous(), made, with_backward)
-        log_sum, vector = end_of_sweep(sweeps, moves)
+        log_sum, vector = triton.ends(moves, sweeps)
         if with_backward:
             ctx.save_for_backward(moves, tiles, *sweeps, log_sum)
         ctx.mark_non_differentiable(vector)
@@ -98,12 +95,3 @@ class _ChainTriton(torch.autograd.Function):
         moves, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
         return *triton.counts(moves, tiles, triton.Sweeps(*swept), weight), None
-
-
-def end_of_sweep(sweeps: Sweeps, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log Z (B,) and the forward vector (B, K) after each row's `lengths` tiles (B,)."""
-    forward, peaks, _ = sweeps
-    end = lengths.long().view(-1, 1)
-    vector = forward.gather(1, end.unsqueeze(2).expand(-1, 1, forward.shape[2])).squeeze(1)
-    before = peaks.sum(1) - peaks.gather(1, end).squeeze(1)
-    return vector.logsumexp(1) + before, vector

@@ -2,6 +2,7 @@
 
     _short_sweeps, _sweeps   forward and backward vectors; one program per sequence and direction
     _counts                  expected uses of every potential
+    _ends                    what the forward vectors come to at the end of each sequence
 
 Sums of exponentials are relative to their largest term, or are repeated so where they come near
 the smallest number, so that nothing is lost whatever the potentials are; they may be -inf. Vectors
@@ -97,6 +98,26 @@ def counts(lengths: Tensor, logs: Tensor, sweeps: Sweeps, weight: Tensor) -> tup
         num_warps=4,
     )
     return of_first, of_tiles
+
+
+def ends(lengths: Tensor, sweeps: Sweeps) -> tuple[Tensor, Tensor]:
+    """log Z (B,) and the forward vector (B, K) after each row's `lengths` tiles (B,)."""
+    batch, positions, alive = sweeps.forward.shape
+    log_sum = torch.empty(batch, dtype=torch.float32, device=lengths.device)
+    vector = torch.empty(batch, alive, dtype=torch.float32, device=lengths.device)
+    _ends[(batch,)](
+        lengths,
+        sweeps.forward,
+        sweeps.peaks,
+        log_sum,
+        vector,
+        positions,
+        alive,
+        ALIVE=triton.next_power_of_2(alive),
+        POSITIONS=triton.next_power_of_2(positions),
+        num_warps=1 if alive <= 128 else 4,
+    )
+    return log_sum, vector
 
 
 def chunk_of(alive: int, most: int) -> int:
@@ -315,3 +336,21 @@ def _counts(
             tile = tl.load(tiles + cell, mask=inside & used, other=-float("inf"))
             moves = tl.exp(tile + (left - peak)[:, None] + (behind - total)[None, :]) * share
             tl.store(of_tiles + cell, moves, mask=inside)
+
+
+@triton.jit
+def _ends(
+    lengths, forward, peaks, log_sum, vector, positions, alive, ALIVE: tl.constexpr, POSITIONS:
+    tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    length = tl.load(lengths + row)
+    k = tl.arange(0, ALIVE)
+    at = (row * positions + length) * alive + k
+    value = tl.load(forward + at, mask=k < alive, other=-float("inf"))
+    tl.store(vector + row * alive + k, value, mask=k < alive)
+    top = tl.max(value, 0)
+    top = tl.where(top > -float("inf"), top, 0.0)
+    t = tl.arange(0, POSITIONS)
+    gained = tl.sum(tl.load(peaks + row * positions + t, mask=t < length, other=0.0), 0)
+    tl.store(log_sum + row, top + tl.log(tl.sum(tl.exp(value - top), 0)) + gained)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.ops.chain import end_of_sweep
 from bighmm.ops.flat_chain import plain
 from bighmm.ops.flat_chain.plain import Windows
 from bighmm.ops.impl import use_triton
@@ -67,7 +66,7 @@ class _FlatChain(torch.autograd.Function):
         with_backward = any(ctx.needs_input_grad)
         first = windows.carried.contiguous()
         sweeps = chains.sweep(chain.lengths, first, tiles, with_backward)
-        log_sum, vector = end_of_sweep(sweeps, chain.lengths)
+        log_sum, vector = chains.ends(chain.lengths, sweeps)
         if with_backward:
             ctx.chain = chain
             ctx.save_for_backward(leaving, entering, norm, mean, tiles.logs, *sweeps, log_sum)

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.ops.chain import end_of_sweep
 from bighmm.ops.flat_chain import Windows
 from bighmm.ops.impl import use_triton
 from bighmm.ops.matmul import as_operand
@@ -52,14 +51,14 @@ class _TwoLevelChain(torch.autograd.Function):
         from bighmm.ops.flat_chain.triton import describe
         from bighmm.ops.two_level_chain import triton
 
-        leaving, entering = (as_operand(x.contiguous()) for x in given[:2])
-        vectors = Vectors(leaving, entering, *given[2:])
+        leaving, entering, choice = (x.contiguous() for x in given)
+        vectors = Vectors(as_operand(leaving), as_operand(entering), choice)
         chain, emitted = describe(windows), emitted.contiguous()
         tiles, factors = triton.make_tiles(chain, vectors, start, emitted)
         with_backward = any(ctx.needs_input_grad)
         first = windows.carried.contiguous()
         sweeps = chains.sweep(chain.lengths, first, tiles, with_backward)
-        log_sum, vector = end_of_sweep(sweeps, chain.lengths)
+        log_sum, vector = chains.ends(chain.lengths, sweeps)
         if with_backward:
             ctx.chain = chain
             ctx.save_for_backward(emitted, log_sum, *vectors, *factors, *sweeps)
@@ -74,8 +73,8 @@ class _TwoLevelChain(torch.autograd.Function):
         from bighmm.ops.two_level_chain import triton
 
         emitted, log_sum, *saved = ctx.saved_tensors
-        vectors, factors = Vectors(*saved[:4]), triton.Factors(*saved[4:7])
+        vectors, factors = Vectors(*saved[:3]), triton.Factors(*saved[3:6])
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        uses = marginals(ctx.chain, Sweeps(*saved[7:]), weight, len(vectors.leaving))
+        uses = marginals(ctx.chain, Sweeps(*saved[6:]), weight, len(vectors.leaving))
         of_vectors = triton.pull_back(ctx.chain, vectors, factors, emitted, uses, weight)
-        return None, uses.of_start, uses.of_emitted, *of_vectors, None
+        return None, uses.of_start, uses.of_emitted, *of_vectors

@@ -12,35 +12,29 @@ from bighmm.ops.flat_chain.plain import Windows
 
 
 class Vectors(NamedTuple):
-    """What two-level transitions are made of; states of block m are m·K … (m+1)·K-1.
-
-    There may be states of S of the M blocks alone: those of the block at place s are then
-    s·K … (s+1)·K-1, and `present` says which block that is.
-    """
+    """What two-level transitions are made of; states of block m are m·K … (m+1)·K-1."""
 
     leaving: Tensor  # (Z, H)
     entering: Tensor  # (Z, H)
     choice: Tensor  # (Z, M) log p(m | i)
-    present: Tensor  # (S,) long
 
     def by_block(self, table: Tensor) -> Tensor:
-        """Rows (S, K, …) of a table (Z, …)."""
-        return table.view(len(self.present), -1, *table.shape[1:])
+        """Rows (M, K, …) of a table (Z, …)."""
+        return table.view(self.choice.shape[1], -1, *table.shape[1:])
 
 
 def tiles(vectors: Vectors, before: Tensor, after: Tensor) -> Tensor:
     """log p(j | i) (N, K, K) for the states i of blocks `before` (N,) and j of `after` (N,).
 
-    Blocks are given by their places. Pairs that occur several times are computed once.
+    Pairs that occur several times are computed once.
     """
-    count = len(vectors.present)
+    count = vectors.choice.shape[1]
     pairs, place = torch.unique(before * count + after, return_inverse=True)
     before, after = pairs // count, pairs % count
     leaving = vectors.by_block(vectors.leaving).index_select(0, before)
     entering = vectors.by_block(vectors.entering).index_select(0, after)
     moves = torch.bmm(leaving, entering.mT).log_softmax(2)
-    choice = vectors.by_block(vectors.choice)  # (S, K, M)
-    chosen = choice.transpose(1, 2)[before, vectors.present.index_select(0, after)]
+    chosen = vectors.by_block(vectors.choice).transpose(1, 2)[before, after]
     return (moves + chosen.unsqueeze(2)).index_select(0, place)
 
 

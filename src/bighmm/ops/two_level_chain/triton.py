@@ -21,6 +21,7 @@ from bighmm.ops.flat_chain.triton import Chain, Marginals
 from bighmm.ops.two_level_chain.plain import Vectors
 
 PART = 64  # of the width, that a program multiplies at once
+WARPS = 8  # of a program with a tile of 128 × 128; smaller ones have 4
 
 
 class Factors(NamedTuple):
@@ -60,7 +61,7 @@ def make_tiles(
         PART=min(PART, _padded(vectors.leaving)),
         CHUNK=chunk,
         ONE=pieces == 1,
-        num_warps=8 if chunk >= 128 else 4,
+        num_warps=WARPS if chunk >= 128 else 4,
     )
     return Tiles(tiles, peaks, scaled), Factors(highest, within, chosen)
 
@@ -82,7 +83,6 @@ def pull_back(
         *chain,
         vectors.leaving,
         vectors.entering,
-        vectors.present,
         *factors,
         emitted,
         uses.left,
@@ -98,7 +98,7 @@ def pull_back(
         PART=min(PART, _padded(vectors.leaving)),
         CHUNK=chunk,
         ONE=pieces == 1,
-        num_warps=8 if chunk >= 128 else 4,
+        num_warps=WARPS if chunk >= 128 else 4,
     )
     return tuple(grads)
 
@@ -134,7 +134,7 @@ def _logits(
 
 @triton.jit
 def _tiles(
-    before, at, fresh, lengths, leaving, entering, choice, present, start, emitted, tiles, peaks,
+    before, at, fresh, lengths, leaving, entering, choice, start, emitted, tiles, peaks,
     scaled, highest, within, chosen, time, alive, width, blocks, WIDTH: tl.constexpr, PART:
     tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
@@ -163,10 +163,8 @@ def _tiles(
                 tl.store(of_scaled + cell, scaled_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
-        column = tl.load(present + block)
-        of_block = tl.load(
-            choice + source.to(tl.int64) * blocks + column, mask=i < alive, other=0.0
-        )
+        cell = source.to(tl.int64) * blocks + block
+        of_block = tl.load(choice + cell, mask=i < alive, other=0.0)
         tl.store(chosen + here, of_block, mask=i < alive)
         top = tl.full([CHUNK], -float("inf"), tl.float32)
         total = tl.zeros([CHUNK], tl.float32)
@@ -205,7 +203,7 @@ def _tiles(
 
 @triton.jit
 def _moves(
-    before, at, fresh, lengths, leaving, entering, present, highest, within, chosen, emitted, left,
+    before, at, fresh, lengths, leaving, entering, highest, within, chosen, emitted, left,
     right, moved, weight, of_leaving, of_entering, of_choice, time, alive, width, blocks, WIDTH:
     tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
@@ -246,5 +244,5 @@ def _moves(
         cell = target.to(tl.int64)[:, None] * width + h[None, :]
         tl.atomic_add(of_entering + cell, part, mask=(j < alive)[:, None] & inside, sem="relaxed")
     if tl.program_id(2) == 0:
-        cell = source.to(tl.int64) * blocks + tl.load(present + block)
+        cell = source.to(tl.int64) * blocks + block
         tl.atomic_add(of_choice + cell, mass, mask=i < alive, sem="relaxed")
