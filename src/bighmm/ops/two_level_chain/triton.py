@@ -163,8 +163,8 @@ def _tiles(
                 tl.store(of_scaled + cell, scaled_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
-        cell = source.to(tl.int64) * blocks + block
-        of_block = tl.load(choice + cell, mask=i < alive, other=0.0)
+        chosen_at = choice + source.to(tl.int64) * blocks + block
+        of_block = tl.load(chosen_at, mask=i < alive, other=0.0)
         tl.store(chosen + here, of_block, mask=i < alive)
         top = tl.full([CHUNK], -float("inf"), tl.float32)
         total = tl.zeros([CHUNK], tl.float32)
@@ -244,5 +244,5 @@ def _moves(
         cell = target.to(tl.int64)[:, None] * width + h[None, :]
         tl.atomic_add(of_entering + cell, part, mask=(j < alive)[:, None] & inside, sem="relaxed")
     if tl.program_id(2) == 0:
-        cell = source.to(tl.int64) * blocks + block
-        tl.atomic_add(of_choice + cell, mass, mask=i < alive, sem="relaxed")
+        chosen_at = of_choice + source.to(tl.int64) * blocks + block
+        tl.atomic_add(chosen_at, mass, mask=i < alive, sem="relaxed")
