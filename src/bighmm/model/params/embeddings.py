@@ -17,6 +17,7 @@ class StateEmbedding(nn.Module):
     """Vectors of the states for every role, of all states or of those `kept` (Z',).
 
     present (S,): the blocks that `kept` are states of, if not of all; each has the same number.
+    sparse: whether the gradient of a table of which rows are taken is sparse (see `take_rows`).
     """
 
     def own_vectors(self) -> list[nn.Parameter]:
@@ -33,9 +34,15 @@ class SharedEmbedding(StateEmbedding):
         self.table = nn.Parameter(torch.randn(support.num_states, width) * scale)
 
     def forward(
-        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+        self,
+        kept: Tensor | None,
+        impl: Impl = "torch",
+        present: Tensor | None = None,
+        sparse: bool = False,
     ) -> dict[str, Tensor]:
-        chosen = self.table if kept is None else take_rows(self.table, kept, impl)
+        chosen: Tensor = self.table
+        if kept is not None:
+            chosen = take_rows(self.table, kept, impl, sparse=sparse)
         return dict.fromkeys(self.roles, chosen)
 
     def own_vectors(self) -> list[nn.Parameter]:
@@ -52,10 +59,14 @@ class SplitEmbedding(StateEmbedding):
         )
 
     def forward(
-        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+        self,
+        kept: Tensor | None,
+        impl: Impl = "torch",
+        present: Tensor | None = None,
+        sparse: bool = False,
     ) -> dict[str, Tensor]:
         return {
-            role: table if kept is None else take_rows(table, kept, impl)
+            role: table if kept is None else take_rows(table, kept, impl, sparse=sparse)
             for role, table in self.tables.items()
         }
 
@@ -79,9 +90,13 @@ class BlockEmbedding(StateEmbedding):
         self.compose = nn.ModuleDict({role: MLP(width) for role in roles})
 
     def forward(
-        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+        self,
+        kept: Tensor | None,
+        impl: Impl = "torch",
+        present: Tensor | None = None,
+        sparse: bool = False,
     ) -> dict[str, Tensor]:
-        own = self.own if kept is None else take_rows(self.own, kept, impl)
+        own = self.own if kept is None else take_rows(self.own, kept, impl, sparse=sparse)
         blocks = self.block if present is None else self.block.index_select(0, present)
         per_block = len(own) // len(blocks)
         block = blocks.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
