@@ -31,7 +31,7 @@ class SharedEmbedding(StateEmbedding):
     def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
         super().__init__()
         self.roles = roles
-        self.table = nn.Parameter(torch.randn(support.num_states, width) * scale)
+        self.table = _random(support.num_states, width, scale)
 
     def forward(
         self,
@@ -55,7 +55,7 @@ class SplitEmbedding(StateEmbedding):
     def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
         super().__init__()
         self.tables = nn.ParameterDict(
-            {role: nn.Parameter(torch.randn(support.num_states, width) * scale) for role in roles}
+            {role: _random(support.num_states, width, scale) for role in roles}
         )
 
     def forward(
@@ -85,8 +85,8 @@ class BlockEmbedding(StateEmbedding):
                 f"factored embeddings need a blocked support and an even width, not "
                 f"{support.kind} and {width}"
             )
-        self.block = nn.Parameter(torch.randn(blocks.num_blocks, width // 2) * scale)
-        self.own = nn.Parameter(torch.randn(support.num_states, width // 2) * scale)
+        self.block = _random(blocks.num_blocks, width // 2, scale)
+        self.own = _random(support.num_states, width // 2, scale)
         self.compose = nn.ModuleDict({role: MLP(width) for role in roles})
 
     def forward(
@@ -103,6 +103,11 @@ class BlockEmbedding(StateEmbedding):
         both = torch.cat([block, own], dim=1)
         found = apply(self.compose.values(), [both] * len(self.compose), impl)
         return dict(zip(self.compose, found, strict=True))
+
+
+def _random(rows: int, width: int, scale: float) -> nn.Parameter:
+    """A table of random vectors, without a second one while it is made."""
+    return nn.Parameter(torch.randn(rows, width).mul_(scale))
 
 
 KINDS: dict[str, Callable[..., StateEmbedding]] = {
