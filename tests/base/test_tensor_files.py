@@ -28,7 +28,7 @@ def some_tensors():
     }
 
 
-@pytest.fixture(params=[1 << 26, 64, 1], ids=["at once", "pieces", "tiny pieces"])
+@pytest.fixture(params=[1 << 25, 64, 1], ids=["at once", "pieces", "tiny pieces"])
 def piece(request, monkeypatch):
     monkeypatch.setattr(tensor_files, "PIECE", request.param)
     return request.param

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-PIECE = 1 << 26  # bytes that are copied at a time; more only if a row of a tensor is longer
+PIECE = 1 << 25  # bytes that are copied at a time; more only if a row of a tensor is longer
 DTYPES = {  # by increasing size, as the library orders them; the largest are written first
     torch.bool: "BOOL",
     torch.uint8: "U8",
