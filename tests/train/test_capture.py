@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bighmm.base import randomness
+from bighmm.data.batches import Batch
 from bighmm.infer.filter import can_be_captured
 from bighmm.model import params
 from bighmm.model.options import VARIANTS
@@ -199,10 +200,12 @@ def test_steps_of_baum_welch_are_captured(labelled, as_on_a_gpu):
     assert third < second < first
 
 
+@pytest.mark.parametrize("transitions", ["flat", "two-level"])
 @pytest.mark.parametrize("embeddings", ["independent", "split", "factored"])
-def test_steps_that_change_touched_rows_are_captured(embeddings, as_on_a_gpu):
+def test_steps_that_change_touched_rows_are_captured(embeddings, transitions, as_on_a_gpu):
     """Of the other parameters torch's AdamW takes care, which can be captured on a GPU alone."""
-    options = params.find("neural").options(width=8, embeddings=embeddings)
+    chosen = {"embeddings": embeddings, "transitions": transitions}
+    options = params.find("neural").options(width=8, **chosen)
     support = random_support("blocked", 12, 7)
     module = params.build("neural", options, support, 0, 1)
     module.matmul_dtype = "bfloat16"
@@ -213,6 +216,7 @@ def test_steps_that_change_touched_rows_are_captured(embeddings, as_on_a_gpu):
     update = Descent(module, loss, settings, schedule, optimizer)
     window = Window(torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2]]), torch.tensor([5, 5]))
     state, size = update.initial_state(2), torch.tensor(0.02)
+    update.prepare([Batch(window.ids.numpy(), window.lengths.numpy(), continues=False)])
 
     def run(key):
         update.begin()

@@ -19,12 +19,12 @@ class RowAdamW(torch.optim.AdamW):
 
     A row gradient is a sparse tensor (Z, H) whose indices (1, n) are different rows, as
     `ops.gather.take_rows` gives it. Each row of such a table follows AdamW over exactly those
-    steps in which it had a gradient: in a step without one its number, its moments and its step
-    count stay as they are, and no weight decay is taken from it. Where every row has a gradient in
-    every step, this is AdamW.
+    steps in which it had a gradient, that is, one that is not zero everywhere. In all other steps
+    its numbers, its moments and its step count stay as they are, and no weight decay is taken from
+    it. Where every row has a gradient in every step, this is AdamW.
 
     A parameter that never had a row gradient is updated by `torch.optim.AdamW` itself. One that had
-    some and then has a dense gradient is updated in all rows, each with its own step count. The
+    some and then has a dense one is updated in the same way, each row with its own step count. The
     state of a table has `row_steps` (Z,) beside torch's tensors, whose `step` counts no further.
     A state of `torch.optim.AdamW` can be loaded: its step is that of every row.
 

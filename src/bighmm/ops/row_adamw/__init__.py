@@ -41,12 +41,13 @@ def update_rows(
     """Change the rows `rows` (n,) of table (Z, H) and of its moments in place.
 
     rows: different numbers of rows, which is not checked; None for all. grad: (n, H), divided by
-    `scale` (), if given. With t the step count of a row, this step included, and g its gradient:
+    `scale` (), if given. A row whose gradient is zero everywhere is passed over. For the others,
+    with t the step count of a row, this step included, and g its gradient:
 
         m ← β₁ m + (1 − β₁) g        θ ← (1 − lr · weight_decay) θ
         v ← β₂ v + (1 − β₂) g²       θ ← θ − lr · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)
 
-    Nothing of size (Z, H) is made, and the host is not asked for a number.
+    Nothing of size (Z, H) is made, and in Triton the host is not asked for a number.
     """
     if table.dtype == torch.float32 and use_triton(table, impl):
         from bighmm.ops.row_adamw import triton

@@ -25,12 +25,15 @@ def update(
     count = max(1, NUMBERS.get(table.device.type, NUMBERS_ELSEWHERE) // max(1, table.shape[1]))
     tensors = (table, moments.first, moments.second, moments.steps)
     for begin in range(0, len(grad), count):
-        end = begin + count
-        part = grad[begin:end] if scale is None else grad[begin:end] / scale
+        part = grad[begin : begin + count]
+        touched = (part != 0).any(1).nonzero().squeeze(1)
         if rows is None:
-            _step([tensor[begin:end] for tensor in tensors], part, rates)
-            continue
-        chosen = rows[begin:end]
+            chosen = touched + begin
+        else:
+            chosen = rows[begin : begin + count].index_select(0, touched)
+        part = part.index_select(0, touched)
+        if scale is not None:
+            part /= scale
         taken = [tensor.index_select(0, chosen) for tensor in tensors]
         _step(taken, part, rates)
         for tensor, changed in zip(tensors, taken, strict=True):

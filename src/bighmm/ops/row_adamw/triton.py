@@ -1,4 +1,8 @@
-"""A step of AdamW for some rows in one pass: every number is read and written once."""
+"""A step of AdamW for some rows in one pass: every number is read and written once.
+
+A program has whole rows, so it sees whether a row has a gradient at all. A captured step always has
+the same number of rows, and some of them may only fill it up.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +88,9 @@ def _update(
     h = tl.arange(0, WIDTH)
     known = n < count
     inside = known[:, None] & (h < width)[None, :]
+    g = tl.load(grad + n[:, None] * width + h[None, :], mask=inside, other=0.0)
+    known &= tl.max((g != 0.0).to(tl.int32), 1) > 0
+    inside &= known[:, None]
     row = n if ALL else tl.load(rows + n, mask=known, other=0).to(tl.int64)
     lr = tl.load(rate)
     passed = tl.load(steps + row, mask=known, other=0) + 1
@@ -93,7 +100,6 @@ def _update(
     mean_weight = (1.0 - tl.exp2(t * log_beta1)).to(tl.float32)
     square_weight = (1.0 - tl.exp2(t * log_beta2)).to(tl.float32)
     cell = row[:, None] * width + h[None, :]
-    g = tl.load(grad + n[:, None] * width + h[None, :], mask=inside, other=0.0)
     if SCALED:
         g = g / tl.load(scale)
     m = tl.load(first + cell, mask=inside, other=0.0) * beta1 + rest1 * g
