@@ -27,6 +27,7 @@ from bighmm.model.emissions import EmissionTable
 from bighmm.model.options import NeuralOptions
 from bighmm.model.support import Blocked, Dense, PerToken, Support
 from bighmm.ops.rounding import round_to_bfloat16
+from bighmm.ops.row_adamw import Moments, Rates, update_rows
 from bighmm.ops.row_norm import row_norm
 from bighmm.train.captured import CapturedRunner
 from bighmm.train.losses import Likelihood
@@ -88,6 +89,33 @@ def normaliser(active: int) -> Measured:
         return max(float(off), float((of_leaving[rows] - exact).norm() / exact.norm().detach()))
 
     return Measured(run, 8.0 * active**2 * width, error, 5e-3, capture=True)
+
+
+@operation("row_adamw", (2**16, 2**18, 2**20))
+def row_adamw(states: int) -> Measured:
+    """AdamW on one table of width 256, of whose rows an eighth had a gradient."""
+    width, touched = 256, states // 8
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    table = torch.randn(states, width, device=DEVICE, generator=generator)
+    rows = torch.randperm(states, device=DEVICE, generator=generator)[:touched]
+    grad = torch.randn(touched, width, device=DEVICE, generator=generator)
+    steps = torch.zeros(states, dtype=torch.int32, device=DEVICE)
+    moments = Moments(torch.zeros_like(table), torch.zeros_like(table), steps)
+    rates = Rates(torch.tensor(1e-3, device=DEVICE), 0.9, 0.999, 1e-8, 0.01)
+
+    def run() -> None:
+        update_rows(table, moments, rows, grad, rates)
+
+    def error() -> float:
+        """Of a step of 64 rows, against plain torch in float64."""
+        some, before = rows[:64], table[rows[:64]].double()
+        own = [x[some] for x in (moments.first, moments.second, moments.steps)]
+        exact, twin = before.clone(), Moments(own[0].double(), own[1].double(), own[2].clone())
+        update_rows(exact, twin, None, grad[:64].double(), rates)
+        update_rows(table, moments, some, grad[:64], rates)
+        return float((table[some] - exact).norm() / (exact - before).norm())
+
+    return Measured(run, 0.0, error, 1e-3, capture=True)
 
 
 class Language:

@@ -13,6 +13,7 @@ from bighmm.lm.evaluation import deviation_from_one, evaluate
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params.neural import NeuralOptions
 from bighmm.train.captured import CapturedRunner
+from bighmm.train.checkpoint import load_checkpoint
 from bighmm.train.loop import Stopped, Training
 from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings, options_of
 from bighmm.train.setup import new_model
@@ -72,6 +73,37 @@ def test_same_training_on_cpu_and_gpu(text, tmp_path, support, dropout, capture)
     assert len(on_cpu) == len(on_gpu) == STEPS
     for a, b in zip(on_cpu, on_gpu, strict=True):
         assert a == pytest.approx(b, rel=1e-2)
+
+
+@pytest.mark.parametrize("transitions", ["flat", "two-level"])
+@pytest.mark.parametrize("embeddings", ["independent", "split", "factored"])
+def test_touched_rows_captured(text, tmp_path, embeddings, transitions):
+    """A captured step changes the rows that an eager one changes, and those alone."""
+    runs = {}
+    for capture in (True, False):
+        plain = recipe(text, state_dropout=0.5, rows="touched", capture=capture)
+        wanted = plain.changed(options={"embeddings": embeddings, "transitions": transitions})
+        _, _, found = train(wanted, tmp_path / str(capture), "cuda")
+        steps = load_checkpoint(tmp_path / str(capture))[0].tensors
+        rows = {name: steps[name] for name in steps if name.endswith("row_steps")}
+        runs[capture] = (found, rows)
+    (captured, rows), (eager, expected) = runs[True], runs[False]
+    assert len(captured) == STEPS
+    assert captured == pytest.approx(eager, rel=1e-2)
+    assert len(rows) == (4 if embeddings == "split" else 1) and rows.keys() == expected.keys()
+    for name, counts in rows.items():
+        assert torch.equal(counts, expected[name])
+        assert counts.min() < counts.max() < STEPS
+
+
+def test_touched_rows_as_on_a_cpu(text, tmp_path):
+    wanted = recipe(text, state_dropout=0.5, rows="touched")
+    _, _, on_cpu = train(wanted, tmp_path / "cpu", "cpu")
+    _, _, on_gpu = train(wanted, tmp_path / "gpu", "cuda")
+    assert len(on_gpu) == STEPS and on_gpu == pytest.approx(on_cpu, rel=1e-2)
+    train(wanted, tmp_path / "parts", "cuda", stop_at=20)
+    _, _, parts = train(wanted, tmp_path / "parts", "cuda", resume=True)
+    assert parts == pytest.approx(on_gpu, rel=1e-2)
 
 
 OTHER_KINDS = {

@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from bighmm.base import files
 from bighmm.base.files import (
@@ -18,7 +16,6 @@ from bighmm.base.files import (
     read_json,
     replace_folder,
     write_json,
-    write_tensors,
 )
 
 
@@ -322,13 +319,6 @@ def test_files_are_hashed_without_reading_them_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read whole"))
     assert hashes(tmp_path) == expected
     check_hashes(tmp_path, expected)
-
-
-def test_tensors_need_not_be_contiguous(tmp_path):
-    table = torch.arange(6.0).view(2, 3)
-    write_tensors(tmp_path / "t", {"turned": table.T, "part": table[:, 1]})
-    found = load_file(tmp_path / "t")
-    assert torch.equal(found["turned"], table.T) and torch.equal(found["part"], table[:, 1])
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux file descriptors")

@@ -81,6 +81,7 @@ class TestTrainSettings:
             (["--state-dropout", 1], "state_dropout must be in [0, 1), not 1.0"),
             (["--epochs", -1], "epochs"),
             (["--lr", 0], "lr"),
+            (["--rows", "touched", "--optimizer", "baum-welch"], "rows = touched is for an HMM"),
             (["--parameters", "quantum"], "no parameterisation 'quantum'; choose from ablation-a"),
             (["--device", "gpu"], "there is no device 'gpu'; use cpu, cuda or auto"),
             (["--device", "mps"], "there is no device 'mps'; use cpu, cuda or auto"),

@@ -62,6 +62,8 @@ from bighmm.ops.partition import Partition  # noqa: E402
 from bighmm.ops.present_blocks import triton as present_blocks  # noqa: E402
 from bighmm.ops.residual import triton as residuals  # noqa: E402
 from bighmm.ops.rounding import triton as roundings  # noqa: E402
+from bighmm.ops.row_adamw import Moments, Rates  # noqa: E402
+from bighmm.ops.row_adamw import triton as row_adamws  # noqa: E402
 from bighmm.ops.row_norm import triton as row_norms  # noqa: E402
 from bighmm.ops.state_dropout import triton as dropouts  # noqa: E402
 from bighmm.ops.two_level_chain import triton as two_level_chains  # noqa: E402
@@ -147,6 +149,14 @@ def residual(width):
     residuals.add_norm_backward(x.float(), x, vector, x, vector, centre, spread)
 
 
+def row_adamw(width):
+    table, grad, rate = torch.zeros(200, width), torch.zeros(100, width), torch.zeros(())
+    moments = Moments(table, table, torch.zeros(200, dtype=torch.int32))
+    rates = Rates(rate, 0.9, 0.999, 1e-8, 0.0)
+    row_adamws.update(table, moments, torch.arange(100), grad, rates, rate)
+    row_adamws.update(table, moments, None, table, rates, None)
+
+
 def blocked():
     for alive, width in ((16, 64), (128, 256), (100, 256), (256, 256), (512, 512)):
         flat_chain(alive, width)
@@ -160,6 +170,7 @@ def others():
         dense_chain(states, width)
     for width in (64, 256, 512, 1600):
         residual(width)
+        row_adamw(width)
     roundings.to_bfloat16_values(torch.zeros(10))
     for size in (32, 1024):
         dropouts.draw(4, size, size // 2, torch.zeros((), dtype=torch.long))

@@ -21,6 +21,7 @@ from bighmm.ops.gather import take_rows
 from bighmm.ops.present_blocks import present_blocks
 from bighmm.ops.residual import Network, residuals, scores
 from bighmm.ops.rounding import round_to_bfloat16
+from bighmm.ops.row_adamw import Moments, Rates, update_rows
 from bighmm.ops.row_norm import row_norm
 from bighmm.ops.state_dropout import draw_kept
 from models import ragged
@@ -394,6 +395,36 @@ def test_scores_and_rows():
         results.append((found, torch.autograd.grad((found * weights).sum(), (t, w))))
     assert_near([results[0][0]], [results[1][0]], CLOSE)
     assert_near(results[0][1], results[1][1], CLOSE)
+
+
+@pytest.mark.parametrize("chosen, scale", [("some", 3.0), ("some", None), ("all", 2.0)])
+@pytest.mark.parametrize("rows, width", [(1, 1), (7, 3), (50, 100), (33, 256), (3, 2100)])
+def test_adamw_of_rows(rows, width, chosen, scale):
+    rates = Rates(0.01, 0.9, 0.999, 1e-8, 0.1)
+    scaled = None if scale is None else torch.tensor(scale, device=DEVICE)
+    zeros = torch.zeros(rows, width, device=DEVICE)
+    steps = torch.arange(rows, dtype=torch.int32, device=DEVICE) * 1000
+    start = normal(rows, width, seed=1).detach()
+    results = []
+    for impl, dtype in (("triton", torch.float32), ("torch", torch.float64)):
+        table = start.to(dtype, copy=True)
+        moments = Moments(*(zeros.to(dtype, copy=True) for _ in range(2)), steps.clone())
+        for step in range(3):
+            generator = torch.Generator().manual_seed(step)
+            some = torch.randperm(rows, generator=generator)[: (rows + 1) // 2].to(DEVICE)
+            touched = some if chosen == "some" else None
+            count = rows if touched is None else len(touched)
+            grad = normal(count, width, seed=step + 2, scale=10.0**-step).detach().to(dtype)
+            grad[3::5] = 0  # so these rows have none
+            grad[1:2, : width - 1] = 0
+            update_rows(table, moments, touched, grad, rates, scaled, impl)
+        results.append((table, moments))
+    (table, found), (expected, truth) = results
+    assert_near([table - start], [expected - start], CLOSE)
+    assert_near([found.first, found.second], [truth.first, truth.second], CLOSE)
+    assert torch.equal(found.steps, truth.steps)
+    assert (found.steps == steps + 3).any() or chosen == "some"
+    assert rows < 7 or (found.steps == steps).any() or chosen == "some"
 
 
 def test_rounding():

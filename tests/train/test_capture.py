@@ -11,13 +11,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bighmm.base import randomness
+from bighmm.data.batches import Batch
 from bighmm.infer.filter import can_be_captured
 from bighmm.model import params
 from bighmm.model.options import VARIANTS
 from bighmm.train.expectation_maximisation import ExpectationMaximisation
 from bighmm.train.losses import LabelledLikelihood, Likelihood, Window
 from bighmm.train.recipe import TrainingSettings
+from bighmm.train.row_adamw import RowAdamW
 from bighmm.train.schedule import make_schedule
+from bighmm.train.update import Descent
 from models import random_support
 
 pytest.importorskip("triton")
@@ -195,6 +198,39 @@ def test_steps_of_baum_welch_are_captured(labelled, as_on_a_gpu):
     assert questions.asked == []
     (first, _), (second, _), (third, _) = torch.stack(losses).tolist()
     assert third < second < first
+
+
+@pytest.mark.parametrize("transitions", ["flat", "two-level"])
+@pytest.mark.parametrize("embeddings", ["independent", "split", "factored"])
+def test_steps_that_change_touched_rows_are_captured(embeddings, transitions, as_on_a_gpu):
+    """Of the other parameters torch's AdamW takes care, which can be captured on a GPU alone."""
+    chosen = {"embeddings": embeddings, "transitions": transitions}
+    options = params.find("neural").options(width=8, **chosen)
+    support = random_support("blocked", 12, 7)
+    module = params.build("neural", options, support, 0, 1)
+    module.matmul_dtype = "bfloat16"
+    settings = TrainingSettings(rows="touched", state_dropout=0.5)
+    tables = [p for p in module.parameters() if len(p) == support.num_states]
+    optimizer = RowAdamW(tables, lr=torch.tensor(0.01), fused=True)
+    loss, schedule = Likelihood(module, 0.5), make_schedule(settings, 10)
+    update = Descent(module, loss, settings, schedule, optimizer)
+    window = Window(torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2]]), torch.tensor([5, 5]))
+    state, size = update.initial_state(2), torch.tensor(0.02)
+    update.prepare([Batch(window.ids.numpy(), window.lengths.numpy(), continues=False)])
+
+    def run(key):
+        update.begin()
+        update.accumulate(window, state, key)
+        optimizer.grad_scale = update.norm().clamp(min=1.0)
+        update.apply(size)
+
+    run(randomness.key(1, 0))  # in which moments are made
+    second, before = randomness.key(1, 1), [t.detach().clone() for t in tables]
+    with Questions() as questions:
+        run(second)
+    assert questions.asked == []
+    for table, was in zip(tables, before, strict=True):
+        assert table.grad.is_sparse and 0 < (table != was).any(1).sum() < len(table)
 
 
 @pytest.mark.parametrize("operands", ["float32", "bfloat16"])

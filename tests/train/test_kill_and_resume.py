@@ -227,6 +227,19 @@ def test_killed_baum_welch_goes_on_as_if_it_had_not_been(bighmm, text, tmp_path)
     assert left_by(run) == left_by(tmp_path / "whole")
 
 
+def test_killed_with_touched_rows_goes_on_as_if_it_had_not_been(bighmm, text, tmp_path):
+    arguments = ["train", "--data", text, *SMALL, "--rows", "touched", "--out"]
+    assert bighmm(*arguments, tmp_path / "whole")[0] == 0
+    run = tmp_path / "run"
+    assert bighmm(*arguments, run, sabotage=killed_in_the_middle)[0] == -signal.SIGKILL
+    saved = load_checkpoint(run)[0].tensors
+    counts = [saved[name] for name in saved if name.endswith(".row_steps")]
+    assert counts and all(0 < int(steps.max()) <= SECOND_CHECK for steps in counts)
+    assert any(len(steps.unique()) > 1 for steps in counts)
+    assert bighmm("train", "--resume", "--out", run)[0] == 0
+    assert left_by(run) == left_by(tmp_path / "whole")
+
+
 def test_killed_again_and_again(bighmm, text, undisturbed, tmp_path):
     run = tmp_path / "run"
     arguments = ["train", "--data", text, *SMALL, "--out", run]

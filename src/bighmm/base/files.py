@@ -14,10 +14,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any
 
 
 def replace_folder(
@@ -128,13 +125,6 @@ def hub_folder(name: str, **options: Any) -> Path:
         raise ValueError(
             f"there is no folder {name}, and the hub gives no such model: {reason}"
         ) from None
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write tensors to a safetensors file; they need not be contiguous."""
-    from safetensors.torch import save as to_safetensors
-
-    path.write_bytes(to_safetensors({name: t.contiguous() for name, t in tensors.items()}))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -38,8 +38,8 @@ from bighmm.base.files import (
     read_json,
     replace_folder,
     write_json,
-    write_tensors,
 )
+from bighmm.base.tensor_files import write_tensors
 from bighmm.hmm import HMM
 from bighmm.interop.arrays import LIMIT, check_size
 from bighmm.model.emissions import EmissionTable

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from huggingface_hub import ModelHubMixin
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
@@ -30,8 +28,8 @@ from bighmm.base.files import (
     model_folder,
     read_json,
     write_json,
-    write_tensors,
 )
+from bighmm.base.tensor_files import TensorFile, load_state, write_tensors
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
@@ -267,8 +265,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         # First, so that a folder that is left half written is recognised and may be overwritten.
         write_json(save_directory / CONFIG, config)
         tensors |= self.params.state_dict()
-        weights = {name: t.detach().cpu() for name, t in tensors.items()}
-        write_tensors(save_directory / WEIGHTS, weights)
+        write_tensors(save_directory / WEIGHTS, tensors)
         for name in (*VOCABULARIES, BLOCKS):
             (save_directory / name).unlink(missing_ok=True)  # of an earlier model
         self.tokenizer.save(save_directory)
@@ -295,10 +292,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         if not isinstance(config.get("files"), dict):
             raise ValueError(f"{folder / CONFIG} is damaged: it does not list the model's files")
         check_hashes(folder, config["files"])
-        try:
-            tensors = load_file(folder / WEIGHTS)
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{folder / WEIGHTS} is damaged: {error}") from None
+        tensors = TensorFile(folder / WEIGHTS)
         tokenizer = load_tokenizer(folder)
         try:
             support = _restore_support(config["support"], tensors, folder, tokenizer.size)
@@ -308,11 +302,11 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             raise ValueError(f"{folder / CONFIG} describes no model: {reason}") from None
         try:
-            lm.params.load_state_dict(tensors)
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
+            names = {name: name for name in tensors if not name.startswith(SUPPORT)}
+            load_state(lm.params, tensors, names)
+        except ValueError as error:
             raise ValueError(
-                f"{folder / WEIGHTS} does not fit its configuration: {reason}"
+                f"{folder / WEIGHTS} does not fit its configuration: {error}"
             ) from None
         return lm
 
@@ -340,11 +334,11 @@ def _holds_model(folder: Path) -> bool:
 
 
 def _restore_support(
-    described: dict[str, Any], tensors: dict[str, Tensor], folder: Path, vocabulary_size: int
+    described: dict[str, Any], tensors: TensorFile, folder: Path, vocabulary_size: int
 ) -> Support:
-    """The support that config.json describes; its tensors are taken out of `tensors`."""
+    """The support that config.json describes, with those of the tensors that are its own."""
     own = [name for name in tensors if name.startswith(SUPPORT)]
-    found = {name.removeprefix(SUPPORT): tensors.pop(name) for name in own}
+    found = {name.removeprefix(SUPPORT): tensors[name] for name in own}
     if (folder / BLOCKS).is_file():
         found["block_of"] = torch.tensor(read_json(folder / BLOCKS)["block_of"])
     return restore_support(described, found, vocabulary_size)

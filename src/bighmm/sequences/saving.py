@@ -23,8 +23,8 @@ from bighmm.base.files import (
     read_json,
     replace_folder,
     write_json,
-    write_tensors,
 )
+from bighmm.base.tensor_files import write_tensors
 from bighmm.hmm import HMM
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import restore_support

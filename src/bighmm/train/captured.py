@@ -10,7 +10,7 @@ and memory is set aside in them. Where bursts can differ in the shapes of their 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ class CapturedRunner:
     def tensors(self) -> dict[str, Tensor]:
         return saved_tensors(self.update.params, self.update.optimizer, self.state)
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         state = restore_tensors(self.update.params, self.update.optimizer, tensors)
         if state is not None:
             self._keep(state)

@@ -9,12 +9,11 @@ RUN/checkpoint.previous/   the one before
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.base.files import (
@@ -25,15 +24,15 @@ from bighmm.base.files import (
     read_json,
     replace_folder,
     write_json,
-    write_tensors,
 )
+from bighmm.base.tensor_files import TensorFile, write_tensors
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    tensors: dict[str, Tensor]
+    tensors: Mapping[str, Tensor]  # on any device; those of a file are read when asked for
     state: dict[str, Any]  # JSON values
 
 
@@ -67,8 +66,4 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, str | None]:
 
 def _read(folder: Path) -> Checkpoint:
     check_hashes(folder, read_json(folder / MANIFEST))
-    try:
-        tensors = load_file(folder / TENSORS)
-    except SafetensorError as error:
-        raise ValueError(f"{folder / TENSORS} is damaged: {error}") from None
-    return Checkpoint(tensors, read_json(folder / STATE))
+    return Checkpoint(TensorFile(folder / TENSORS), read_json(folder / STATE))

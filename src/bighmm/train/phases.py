@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,10 +88,9 @@ class PhasedRunner:
     def tensors(self) -> dict[str, Tensor]:
         return {**self.phases[self.number].runner.tensors(), PHASE: torch.tensor(self.number)}
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         self.number = int(tensors[PHASE])
-        others = {name: tensor for name, tensor in tensors.items() if name != PHASE}
-        self.phases[self.number].runner.restore(others)
+        self.phases[self.number].runner.restore(tensors)
 
     def release(self) -> None:
         for phase in self.phases:

@@ -80,6 +80,8 @@ class TrainingSettings:
     """Share of every block's states that a step does without."""
     optimizer: Literal["adamw", "baum-welch"] = "adamw"
     """adamw: gradient descent; baum-welch: expected counts, of scalar parameters only."""
+    rows: Literal["all", "touched"] = "all"
+    """Which rows of the embeddings a step of AdamW changes: all, or those that had a gradient."""
     step_size: float = 1.0
     """Baum-Welch: how far to go from the old probabilities (0) to the batch's (1); follows the
     learning rate's schedule."""
@@ -348,6 +350,9 @@ def _check(recipe: Recipe) -> None:
             f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
             f"{training.beta1}, {training.beta2} and {training.lr}"
         )
+    if training.rows == "touched" and (model.family != "hmm" or training.optimizer != "adamw"):
+        kind = model.family if model.family != "hmm" else training.optimizer
+        raise ValueError(f"rows = touched is for an HMM that AdamW trains, not for {kind}")
     _check_baum_welch(model, training)
     if getattr(recipe.options, "width", 1) < 1:
         raise ValueError(f"width must be at least 1, not {recipe.options.width}")

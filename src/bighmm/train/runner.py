@@ -7,7 +7,7 @@ of a step. Everything random is a function of the seed and the step number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,9 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.base import randomness
+from bighmm.base.tensor_files import load_state, read_tensor
 from bighmm.data.batches import Batch, Batches
 from bighmm.train.losses import State, Window
 from bighmm.train.update import Update
+
+MODEL, OPTIMIZER, CARRIED = "model.", "optimizer.", "carried."  # names in a checkpoint begin so
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class Runner(Protocol):
         ...
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a checkpoint needs besides the step number."""
+        """All that a checkpoint needs besides the step number; valid until the next step."""
         ...
 
-    def restore(self, tensors: dict[str, Tensor]) -> None: ...
+    def restore(self, tensors: Mapping[str, Tensor]) -> None: ...
 
     def release(self) -> None:
         """Give back the memory that only further steps need, as there are none for now."""
@@ -114,7 +117,7 @@ class EagerRunner:
     def tensors(self) -> dict[str, Tensor]:
         return saved_tensors(self.update.params, self.update.optimizer, self.state)
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         self.state = restore_tensors(self.update.params, self.update.optimizer, tensors)
         self.changed()
 
@@ -135,29 +138,31 @@ def on_device(batch: Batch, device: torch.device) -> Window:
 def saved_tensors(
     params: nn.Module, optimizer: torch.optim.Optimizer | None, state: State | None
 ) -> dict[str, Tensor]:
-    """Parameters, the optimiser's moments and the carried state, by name, on the CPU."""
-    tensors = {f"model.{k}": v for k, v in params.state_dict().items()}
+    """Parameters, the optimiser's moments and the carried state, by name; themselves, no copies."""
+    tensors = {f"{MODEL}{k}": v for k, v in params.state_dict().items()}
     if optimizer is not None:
         for index, moments in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{k}": v for k, v in moments.items()}
-    tensors |= {f"carried.{k}": v for k, v in (state or {}).items()}
-    return {k: v.detach().cpu() for k, v in tensors.items()}
+            tensors |= {f"{OPTIMIZER}{index}.{k}": v for k, v in moments.items()}
+    return tensors | {f"{CARRIED}{k}": v.detach() for k, v in (state or {}).items()}
 
 
 def restore_tensors(
-    params: nn.Module, optimizer: torch.optim.Optimizer | None, tensors: dict[str, Tensor]
+    params: nn.Module, optimizer: torch.optim.Optimizer | None, tensors: Mapping[str, Tensor]
 ) -> State | None:
-    """Put parameters and optimiser back; returns the carried state, if there was one."""
+    """Put parameters and optimiser back; returns the carried state, if there was one.
+
+    Tensors with other names than those of `saved_tensors` are ignored.
+    """
     device = next(params.parameters()).device
-    groups: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "carried": {}}
-    for name, tensor in tensors.items():
-        group, _, rest = name.partition(".")
-        groups[group][rest] = tensor.to(device)
-    params.load_state_dict(groups["model"])
+    names = {name.removeprefix(MODEL): name for name in tensors if name.startswith(MODEL)}
+    load_state(params, tensors, names)
     if optimizer is not None:
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in groups["optimizer"].items():
-            index, _, rest = name.partition(".")
-            moments.setdefault(int(index), {})[rest] = tensor
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-    return groups["carried"] or None
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        optimizer.state.clear()
+        for name in tensors:
+            if name.startswith(OPTIMIZER):
+                index, _, moment = name.removeprefix(OPTIMIZER).partition(".")
+                value = read_tensor(tensors, name, device)
+                optimizer.state[parameters[int(index)]][moment] = value
+    carried = [name for name in tensors if name.startswith(CARRIED)]
+    return {n.removeprefix(CARRIED): read_tensor(tensors, n, device) for n in carried} or None

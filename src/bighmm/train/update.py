@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.data.batches import Batch
+from bighmm.model.params import Parameterisation
 from bighmm.train.losses import Loss, State, Window
 from bighmm.train.recipe import TrainingSettings
+from bighmm.train.row_adamw import RowAdamW
 from bighmm.train.schedule import Schedule
 
 
@@ -78,6 +80,9 @@ class Descent:
         self.largest_norm = settings.clip or math.inf
         self.optimizer = optimizer or make_optimizer(params, settings)
         self.schedule = schedule
+        self.windows = 0  # of the step so far
+        if isinstance(params, Parameterisation):
+            params.row_gradients = settings.rows == "touched"
 
     def initial_state(self, rows: int) -> State:
         return self.loss.initial_state(rows)
@@ -93,22 +98,27 @@ class Descent:
 
     def begin(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+        self.windows = 0
 
     def accumulate(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
         loss, state = self.loss(window, state, key)
         loss.backward()
+        self.windows += 1
         return loss.detach(), state
 
     def norm(self) -> Tensor:
         """The fused optimiser of a GPU divides by a scale while it reads the gradients; elsewhere
         they are scaled here.
         """
-        parameters = list(self.params.parameters())
-        if not parameters[0].is_cuda:
-            return torch.nn.utils.clip_grad_norm_(parameters, self.largest_norm)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        scale = ((norm + 1e-6) / self.largest_norm).clamp(min=1.0)
-        self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
+        gradients = self._gradients()
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if next(self.params.parameters()).is_cuda:
+            scale = ((norm + 1e-6) / self.largest_norm).clamp(min=1.0)
+            self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
+            return norm
+        share = (self.largest_norm / (norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(share)
         return norm
 
     def apply(self, size: float | Tensor) -> None:
@@ -119,12 +129,28 @@ class Descent:
                 group["lr"] = size
         self.optimizer.step()
 
+    def _gradients(self) -> list[Tensor]:
+        """The numbers of all gradients, of sparse ones those of their rows."""
+        found = []
+        for parameter in self.params.parameters():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                if self.windows > 1:
+                    parameter.grad = parameter.grad.coalesce()  # a row may be in several windows
+                found.append(parameter.grad._values())
+            elif parameter.grad is not None:
+                found.append(parameter.grad)
+        return found
+
 
 def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    """AdamW for all parameters of a module; fused and capturable on a GPU."""
+    """AdamW for all parameters of a module; fused and capturable on a GPU.
+
+    With `rows = "touched"`, one that changes only the rows of embeddings that had a gradient.
+    """
     device = next(params.parameters()).device
     on_gpu = device.type == "cuda"
-    return torch.optim.AdamW(
+    kind = RowAdamW if settings.rows == "touched" else torch.optim.AdamW
+    return kind(
         params.parameters(),
         lr=torch.tensor(settings.lr, device=device) if on_gpu else settings.lr,
         betas=(settings.beta1, settings.beta2),

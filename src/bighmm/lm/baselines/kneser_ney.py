@@ -53,8 +53,8 @@ from bighmm.base.files import (
     read_json,
     replace_folder,
     write_json,
-    write_tensors,
 )
+from bighmm.base.tensor_files import write_tensors
 from bighmm.data.corpus import sentence_bounds
 
 FORMAT = 1  # of saved folders

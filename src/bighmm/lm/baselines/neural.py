@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from bighmm.base import randomness
-from bighmm.base.files import check_hashes, hashes, read_json, write_json, write_tensors
+from bighmm.base.files import check_hashes, hashes, read_json, write_json
+from bighmm.base.tensor_files import TensorFile, load_state, write_tensors
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import find, register
@@ -199,8 +198,7 @@ class NeuralLM:
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save(folder)
-        weights = {name: t.detach().cpu() for name, t in self.params.state_dict().items()}
-        write_tensors(folder / WEIGHTS, weights)
+        write_tensors(folder / WEIGHTS, self.params.state_dict())
         config = {
             "format": 1,
             "family": self.family,
@@ -219,9 +217,10 @@ class NeuralLM:
         if config["vocabulary"] != tokenizer.fingerprint():
             raise ValueError(f"the vocabulary in {folder} is not the one its model was made with")
         lm = cls(find(cls.family).options(**config["options"]), tokenizer)
+        tensors = TensorFile(folder / WEIGHTS)
         try:
-            lm.params.load_state_dict(load_file(folder / WEIGHTS))
-        except (SafetensorError, RuntimeError) as error:
+            load_state(lm.params, tensors, {name: name for name in tensors})
+        except ValueError as error:
             raise ValueError(f"{folder / WEIGHTS} is damaged: {error}") from None
         return lm
 

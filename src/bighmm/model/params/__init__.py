@@ -46,11 +46,16 @@ class Parameterisation(nn.Module):
     `support` follows the parameters when the module is moved to another device. With a
     `matmul_dtype` of bfloat16 the vectors whose inner products are logits are rounded to it, so
     that kernels can multiply them; the model is then that of the rounded vectors.
+
+    With `row_gradients` tables of which `forward(kept)` takes rows may have sparse gradients, of
+    these rows alone (`take_rows(..., sparse=True)`), which `train.row_adamw.RowAdamW` reads.
+    Training sets it. Tables that ignore it have dense gradients and are updated in all rows.
     """
 
     support: Support
     end: int | None
     matmul_dtype: MatmulDtype = "float32"
+    row_gradients: bool = False
 
     def forward(self, kept: Tensor | None = None) -> Model:
         """The model over the states `kept` (Z',), or all; everything is normalised over them."""

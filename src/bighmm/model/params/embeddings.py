@@ -17,6 +17,7 @@ class StateEmbedding(nn.Module):
     """Vectors of the states for every role, of all states or of those `kept` (Z',).
 
     present (S,): the blocks that `kept` are states of, if not of all; each has the same number.
+    sparse: whether the gradient of a table of which rows are taken is sparse (see `take_rows`).
     """
 
     def own_vectors(self) -> list[nn.Parameter]:
@@ -30,12 +31,18 @@ class SharedEmbedding(StateEmbedding):
     def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
         super().__init__()
         self.roles = roles
-        self.table = nn.Parameter(torch.randn(support.num_states, width) * scale)
+        self.table = _random(support.num_states, width, scale)
 
     def forward(
-        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+        self,
+        kept: Tensor | None,
+        impl: Impl = "torch",
+        present: Tensor | None = None,
+        sparse: bool = False,
     ) -> dict[str, Tensor]:
-        chosen = self.table if kept is None else take_rows(self.table, kept, impl)
+        chosen: Tensor = self.table
+        if kept is not None:
+            chosen = take_rows(self.table, kept, impl, sparse=sparse)
         return dict.fromkeys(self.roles, chosen)
 
     def own_vectors(self) -> list[nn.Parameter]:
@@ -48,14 +55,18 @@ class SplitEmbedding(StateEmbedding):
     def __init__(self, support: Support, roles: list[str], width: int, scale: float) -> None:
         super().__init__()
         self.tables = nn.ParameterDict(
-            {role: nn.Parameter(torch.randn(support.num_states, width) * scale) for role in roles}
+            {role: _random(support.num_states, width, scale) for role in roles}
         )
 
     def forward(
-        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+        self,
+        kept: Tensor | None,
+        impl: Impl = "torch",
+        present: Tensor | None = None,
+        sparse: bool = False,
     ) -> dict[str, Tensor]:
         return {
-            role: table if kept is None else take_rows(table, kept, impl)
+            role: table if kept is None else take_rows(table, kept, impl, sparse=sparse)
             for role, table in self.tables.items()
         }
 
@@ -74,20 +85,29 @@ class BlockEmbedding(StateEmbedding):
                 f"factored embeddings need a blocked support and an even width, not "
                 f"{support.kind} and {width}"
             )
-        self.block = nn.Parameter(torch.randn(blocks.num_blocks, width // 2) * scale)
-        self.own = nn.Parameter(torch.randn(support.num_states, width // 2) * scale)
+        self.block = _random(blocks.num_blocks, width // 2, scale)
+        self.own = _random(support.num_states, width // 2, scale)
         self.compose = nn.ModuleDict({role: MLP(width) for role in roles})
 
     def forward(
-        self, kept: Tensor | None, impl: Impl = "torch", present: Tensor | None = None
+        self,
+        kept: Tensor | None,
+        impl: Impl = "torch",
+        present: Tensor | None = None,
+        sparse: bool = False,
     ) -> dict[str, Tensor]:
-        own = self.own if kept is None else take_rows(self.own, kept, impl)
+        own = self.own if kept is None else take_rows(self.own, kept, impl, sparse=sparse)
         blocks = self.block if present is None else self.block.index_select(0, present)
         per_block = len(own) // len(blocks)
         block = blocks.unsqueeze(1).expand(-1, per_block, -1).reshape(len(own), -1)
         both = torch.cat([block, own], dim=1)
         found = apply(self.compose.values(), [both] * len(self.compose), impl)
         return dict(zip(self.compose, found, strict=True))
+
+
+def _random(rows: int, width: int, scale: float) -> nn.Parameter:
+    """A table of random vectors, without a second one while it is made."""
+    return nn.Parameter(torch.randn(rows, width).mul_(scale))
 
 
 KINDS: dict[str, Callable[..., StateEmbedding]] = {

@@ -123,7 +123,8 @@ class Neural(Parameterisation):
         if not self.roles:
             return {}
         over_states = self.options.network == "transformer"  # a state's vector depends on others
-        state = self.state(None if over_states else kept, self.impl, present)
+        taken = None if over_states else kept
+        state = self.state(taken, self.impl, present, self.row_gradients)
         vectors = {role: state[role] for role in self.roles}
         vectors |= self._through_networks(vectors)
         if over_states and kept is not None:

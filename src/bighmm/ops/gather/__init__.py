@@ -13,8 +13,18 @@ from bighmm.ops.impl import Impl, use_triton
 __all__ = ["take_rows", "take_square"]
 
 
-def take_rows(table: Tensor, chosen: Tensor, impl: Impl = "torch") -> Tensor:
-    """table[chosen] (N, H) for different numbers of rows (N,)."""
+def take_rows(
+    table: Tensor, chosen: Tensor, impl: Impl = "torch", *, sparse: bool = False
+) -> Tensor:
+    """table[chosen] (N, H) for different numbers of rows (N,).
+
+    sparse: whether the gradient of the table is a sparse tensor of these rows alone, in which
+    `_indices()` are `chosen` (1, N) and `_values()` (N, H). Nothing of the table's size is then
+    made, and the host is not asked for a number. Rows that are taken twice in a step stand there
+    twice.
+    """
+    if sparse:
+        return _TakeRowsSparse.apply(table, chosen)
     if use_triton(table, impl):
         return _TakeRows.apply(table, chosen)
     return table.index_select(0, chosen)
@@ -44,6 +54,27 @@ class _TakeRows(torch.autograd.Function):
 
         (chosen,) = ctx.saved_tensors
         return triton.spread(grad.contiguous(), chosen, ctx.size), None
+
+
+class _TakeRowsSparse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
+        ctx.save_for_backward(chosen)
+        ctx.shape = table.shape
+        return table.index_select(0, chosen)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (chosen,) = ctx.saved_tensors
+        rows = torch.sparse_coo_tensor(
+            chosen.unsqueeze(0),
+            grad.contiguous(),
+            ctx.shape,
+            check_invariants=False,  # a check asks the device for the largest row
+            is_coalesced=True,
+        )
+        return rows, None
 
 
 class _TakeSquare(torch.autograd.Function):

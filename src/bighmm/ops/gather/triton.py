@@ -57,9 +57,9 @@ def _places(chosen: Tensor, size: int) -> Tensor:
 
 @triton.jit
 def _spread(rows, place, result, size, width, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     h = tl.arange(0, WIDTH)
-    source = tl.load(place + r, mask=r < size, other=-1)
+    source = tl.load(place + r, mask=r < size, other=-1).to(tl.int64)
     inside = (source >= 0)[:, None] & (h < width)[None, :]
     value = tl.load(rows + source[:, None] * width + h[None, :], mask=inside, other=0.0)
     tl.store(

@@ -1,0 +1,140 @@
+"""Tensors are written and read in pieces, in files that the safetensors library knows."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from bighmm.base import tensor_files
+from bighmm.base.tensor_files import TensorFile, load_state, read_tensor, write_tensors
+
+CPU = torch.device("cpu")
+
+
+def some_tensors():
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(13, 5, generator=generator)
+    return {
+        "table": table,
+        "half": table.bfloat16(),
+        "double": table.double() * 1e-300,
+        "count": torch.arange(7, dtype=torch.int32),
+        "flags": table[0] > 0,
+        "number": torch.tensor(3.5),
+        "none": torch.zeros(0, 4),
+        "empty rows": torch.zeros(4, 0),
+        "größe": torch.arange(3),
+        "wide": torch.arange(60).view(3, 20),
+    }
+
+
+@pytest.fixture(params=[1 << 25, 64, 1], ids=["at once", "pieces", "tiny pieces"])
+def piece(request, monkeypatch):
+    monkeypatch.setattr(tensor_files, "PIECE", request.param)
+    return request.param
+
+
+def same(found, expected):
+    return (
+        found.keys() == expected.keys()
+        and all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+        and all(found[name].dtype == tensor.dtype for name, tensor in expected.items())
+    )
+
+
+def test_the_file_is_what_the_library_writes(tmp_path, piece):
+    write_tensors(tmp_path / "t", some_tensors())
+    assert (tmp_path / "t").read_bytes() == save(some_tensors())
+    assert same(load_file(tmp_path / "t"), some_tensors())
+
+
+@pytest.mark.parametrize("dtype", list(tensor_files.DTYPES), ids=str)
+def test_every_type(tmp_path, dtype):
+    tensors = {"x": torch.tensor([0, 1, 1]).to(dtype)}
+    write_tensors(tmp_path / "t", tensors)
+    assert same(load_file(tmp_path / "t"), tensors) and same(TensorFile(tmp_path / "t"), tensors)
+
+
+def test_files_of_the_library_are_read(tmp_path, piece):
+    (tmp_path / "t").write_bytes(save(some_tensors()))
+    found = TensorFile(tmp_path / "t")
+    assert len(found) == len(some_tensors()) and same(found, some_tensors())
+    with pytest.raises(KeyError):
+        found["other"]
+
+
+def test_tensors_need_not_be_contiguous(tmp_path, piece):
+    table = torch.arange(6.0).view(2, 3)
+    tensors = {
+        "turned": table.T,
+        "part": table[:, 1],
+        "one": table[:1, 1],
+        "learnt": nn.Parameter(table),
+    }
+    write_tensors(tmp_path / "t", tensors)
+    assert same(load_file(tmp_path / "t"), tensors)
+
+
+def test_no_more_than_a_piece_is_copied(tmp_path, monkeypatch):
+    """From the device when writing, and from the file when reading."""
+    monkeypatch.setattr(tensor_files, "PIECE", 64)
+    copied = []
+
+    def counting(method, which):
+        def count(self, *args, **options):
+            source = (self, *args)[which]
+            copied.append(source.numel() * source.element_size())
+            return method(self, *args, **options)
+
+        return count
+
+    table = torch.randn(100, 3)
+    tensors = {"a": table, "b": torch.randn(2, 50).T}
+    total = 2 * 300 * 4 - 200 * 4
+    with monkeypatch.context() as patch:
+        patch.setattr(Tensor, "cpu", counting(Tensor.cpu, 0))
+        write_tensors(tmp_path / "t", tensors)
+    assert max(copied) <= 64 and sum(copied) == total and len(copied) >= total / 64
+    copied.clear()
+    file, target = TensorFile(tmp_path / "t"), torch.zeros(100, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Tensor, "copy_", counting(Tensor.copy_, 1))
+        file.read_into("a", target)
+        assert torch.equal(read_tensor(file, "b", CPU), tensors["b"])
+    assert torch.equal(target, table)
+    assert max(copied) <= 64 and sum(copied) == total
+
+
+def test_a_module_is_filled(tmp_path, piece):
+    torch.manual_seed(0)
+    one, other = nn.Linear(5, 4), nn.Linear(5, 4)
+    state = {f"own.{name}": tensor for name, tensor in one.state_dict().items()}
+    write_tensors(tmp_path / "t", state)
+    names = {name: f"own.{name}" for name in one.state_dict()}
+    places = [p.data_ptr() for p in other.parameters()]
+    for tensors in (TensorFile(tmp_path / "t"), state):
+        nn.init.zeros_(other.weight)
+        load_state(other, tensors, names)
+        assert same(other.state_dict(), one.state_dict())
+    assert [p.data_ptr() for p in other.parameters()] == places
+    assert all(p.requires_grad for p in other.parameters())
+
+
+def test_a_module_that_does_not_fit(tmp_path):
+    state = {"weight": torch.zeros(4, 5), "bias": torch.zeros(1)}
+    write_tensors(tmp_path / "t", state)
+    for tensors in (TensorFile(tmp_path / "t"), state):
+        with pytest.raises(ValueError, match=r"tensor bias is of shape \[1\], not \[4\]"):
+            load_state(nn.Linear(5, 4), tensors, {name: name for name in state})
+        with pytest.raises(ValueError, match="tensor weight is missing"):
+            load_state(nn.Linear(5, 4), tensors, {"bias": "bias"})
+        with pytest.raises(ValueError, match="tensor bias is not known"):
+            load_state(nn.Linear(5, 4, bias=False), tensors, {name: name for name in state})
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x10", b"\xff" * 100])
+def test_missing_or_damaged(tmp_path, content):
+    if content is not None:
+        (tmp_path / "t").write_bytes(content)
+    with pytest.raises(ValueError, match=r"/t is damaged"):
+        TensorFile(tmp_path / "t")
