@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -147,8 +147,8 @@ class Language:
     def rate(self, step: int) -> float:
         return 1e-3
 
-    def runner(self, dropout: float) -> Runner:
-        settings = TrainingSettings(state_dropout=dropout, seed=1)
+    def runner(self, dropout: float, rows: Literal["all", "touched"]) -> Runner:
+        settings = TrainingSettings(state_dropout=dropout, seed=1, rows=rows)
         loss = Likelihood(self.params, dropout)
         update = Descent(self.params, loss, settings, self)  # type: ignore[arg-type]
         with torch.no_grad():
@@ -169,10 +169,11 @@ def training_step(
     text: Tensor | None = None,
     end: int = 0,
     kind: str = "neural",
+    rows: Literal["all", "touched"] = "all",
     **options: Any,
 ) -> Measured:
     language = Language(kind, support, shape, end, text, options)
-    runner = language.runner(dropout)
+    runner = language.runner(dropout, rows)
     runner.run(0, 64)  # so that every slot of the buffers has a batch
     if isinstance(runner, CapturedRunner):
         (graph,) = runner.graphs.values()
