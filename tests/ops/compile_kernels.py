@@ -108,6 +108,7 @@ def flat_chain(alive, width):
     chains.ends(lengths, sweeps)
     before = (ids[:, 0], carried, lengths.bool())
     carries.after_window(ids, lengths.long(), carried, before, 0)
+    carries.states_of_blocks(ids[:, 0], block_of, torch.arange(alive), alive)
     vectors = two_level_chains.Vectors(*operands, torch.zeros(states, 4))
     _, factors = two_level_chains.make_tiles(chain, vectors, norm, emitted)
     two_level_chains.pull_back(chain, vectors, factors, emitted, uses, weight)
@@ -173,7 +174,8 @@ def others():
         row_adamw(width)
     roundings.to_bfloat16_values(torch.zeros(10))
     for size in (32, 1024):
-        dropouts.draw(4, size, size // 2, torch.zeros((), dtype=torch.long))
+        for chosen in (None, torch.arange(2)):
+            dropouts.draw(4, size, size // 2, torch.zeros((), dtype=torch.long), chosen)
     square = gathers.take_square(torch.zeros(200, 200), torch.arange(100))
     gathers.spread_square(square, torch.arange(100), 200)
 

@@ -89,10 +89,12 @@ class CapturedRunner:
         if state is not None:
             self._keep(state)
         torch.cuda.synchronize(self.device)
+        self.update.prepare([])
         self.changed()
 
     def release(self) -> None:
         torch.cuda.synchronize(self.device)
+        self.update.prepare([])
         self.graphs.clear()  # they would be captured again
         self.eager_steps.clear()
         self.pool = None

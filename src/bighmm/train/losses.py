@@ -52,6 +52,7 @@ class Loss(Protocol):
     def prepare(self, batches: Sequence[Batch]) -> Hashable:
         """Get ready for these batches, without asking the device.
 
+        They follow those of the last call, or where there are none of them, nothing that is known.
         Where two results are equal, steps have the same shapes and can share a captured graph.
         """
         ...
@@ -69,6 +70,7 @@ class Likelihood:
         self.params, self.dropout = params, state_dropout
         self.most_blocks: int | None = None
         self._block_of: np.ndarray | None = None  # on the host
+        self._carried: np.ndarray | None = None  # the blocks at the ends of the last batch's rows
         support, kept = params.support, self._draw_kept(torch.tensor(0))
         restricted = support if kept is None else support.restrict(kept)
         self.states_per_token = restricted.states_per_token
@@ -77,8 +79,7 @@ class Likelihood:
         return carrying.initial_state(rows, self.states_per_token, _device(self.params))
 
     def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
-        kept = self._draw_kept(key)
-        model, kept = self._model(window, state, kept)
+        model, kept = self._model(window, state, key)
         carry = carrying.to_carry(state, model, kept, self.params.support.num_states)
         sequences = unchecked(model, window.ids, window.lengths)
         log_prob, carry = advance(model, sequences, carry)
@@ -94,24 +95,34 @@ class Likelihood:
             return None
         if self._block_of is None:
             self._block_of = blocks.block_of.cpu().numpy()
-        most = max(len(np.unique(self._block_of[b.ids])) + len(b.ids) for b in batches)
+        if not batches:
+            self._carried = None
+            return None
+        most = 0
+        for batch in batches:
+            here = self._block_of[batch.ids]
+            seen, others = here, len(here) + 1  # blocks that may be carried, and the padding's
+            if self._carried is not None and len(self._carried) == len(here):
+                seen, others = np.append(here, self._carried), 1
+            most = max(most, len(np.unique(seen)) + others)
+            self._carried = None
+            if batch.lengths.min() > 0:
+                self._carried = here[np.arange(len(here)), batch.lengths - 1]
         step = max(8, blocks.num_blocks // 16)  # few different numbers, so few graphs
         self.most_blocks = min(blocks.num_blocks, -(-most // step) * step)
         return self.most_blocks
 
-    def _model(
-        self, window: Window, state: State, kept: Tensor | None
-    ) -> tuple[Model, Tensor | None]:
+    def _model(self, window: Window, state: State, key: Tensor) -> tuple[Model, Tensor | None]:
         """The model of a step, and the states that it has."""
-        blocks = self.params.support.partition
+        support = self.params.support
+        blocks = support.partition
         if not self.params.for_some_blocks or blocks is None:
+            kept = self._draw_kept(key)
             return self.params(kept), kept
         tokens = torch.cat([window.ids.reshape(-1), state["tokens"]])
         present = present_blocks(blocks.block_of, tokens, blocks.num_blocks, self.most_blocks)
-        if kept is None:
-            kept = torch.arange(self.params.support.num_states, device=tokens.device)
-        kept = kept.view(blocks.num_blocks, -1).index_select(0, present.blocks).view(-1)
-        return self.params(kept, present), kept
+        some = support.draw_kept_of(self.dropout, key.to(tokens.device), present)
+        return self.params(some, present), some
 
     def _draw_kept(self, key: Tensor) -> Tensor | None:
         """The states that survive dropout in a step; the same on every device."""

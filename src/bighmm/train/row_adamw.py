@@ -41,10 +41,13 @@ class RowAdamW(torch.optim.AdamW):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         *,
+        tables: Iterable[nn.Parameter] = (),
         fused: bool | None = None,
         capturable: bool = False,
     ) -> None:
+        """tables: parameters (Z, H) that are updated by rows even if their gradient is dense."""
         super().__init__(params, lr, betas, eps, weight_decay, fused=fused, capturable=capturable)
+        self.tables = {id(table) for table in tables}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -82,7 +85,9 @@ class RowAdamW(torch.optim.AdamW):
 
     def _has_rows(self, parameter: nn.Parameter) -> bool:
         assert parameter.grad is not None
-        return parameter.grad.is_sparse or ROW_STEPS in self.state.get(parameter, {})
+        if id(parameter) in self.tables or parameter.grad.is_sparse:
+            return True
+        return ROW_STEPS in self.state.get(parameter, {})
 
     def _moments(self, parameter: nn.Parameter) -> Moments:
         state = self.state[parameter]

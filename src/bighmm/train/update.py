@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -149,12 +149,14 @@ def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim
     """
     device = next(params.parameters()).device
     on_gpu = device.type == "cuda"
-    kind = RowAdamW if settings.rows == "touched" else torch.optim.AdamW
-    return kind(
-        params.parameters(),
-        lr=torch.tensor(settings.lr, device=device) if on_gpu else settings.lr,
-        betas=(settings.beta1, settings.beta2),
-        weight_decay=settings.weight_decay,
-        fused=on_gpu or None,
-        capturable=on_gpu,
-    )
+    given: dict[str, Any] = {
+        "lr": torch.tensor(settings.lr, device=device) if on_gpu else settings.lr,
+        "betas": (settings.beta1, settings.beta2),
+        "weight_decay": settings.weight_decay,
+        "fused": on_gpu or None,
+        "capturable": on_gpu,
+    }
+    if settings.rows == "all":
+        return torch.optim.AdamW(params.parameters(), **given)
+    tables = params.embeddings() if isinstance(params, Parameterisation) else []
+    return RowAdamW(params.parameters(), tables=[t for t in tables if t.dim() == 2], **given)

@@ -186,6 +186,10 @@ class Support(Protocol):
         kept.index_fill_(0, torch.where(lost & (first >= 0), first, nowhere), True)
         return torch.nonzero(kept[:nowhere]).squeeze(1)
 
+    def draw_kept_of(self, rate: float, key: Tensor, present: Present) -> Tensor:
+        """Those of `draw_kept` that are states of some blocks, in the order of these."""
+        raise ValueError(f"a {self.kind} support has no blocks")
+
     def restrict(self, kept: Tensor) -> Support:
         """The same relation over the states `kept` (Z',) alone, renumbered 0 … Z'-1."""
         from bighmm.model.support.per_token import PerToken

@@ -13,6 +13,7 @@ from torch import Tensor
 from bighmm.model.emissions import Emissions
 from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
 from bighmm.ops.blocked_emission import blocked_emission
+from bighmm.ops.carry import states_of_blocks
 from bighmm.ops.impl import Impl
 from bighmm.ops.log_matmul import finite_or_zero, log_product
 from bighmm.ops.partition import Partition
@@ -70,7 +71,9 @@ class Blocked(Support):
         return self.states(tokens)
 
     def states_among(self, tokens: Tensor, kept: Tensor | None) -> Tensor:
-        return self.states(tokens) if kept is None else self.gather(kept, tokens)
+        if kept is None:
+            return self.states(tokens)
+        return states_of_blocks(tokens, self.blocks.block_of, kept, self.states_per_token)
 
     def gather(self, table: Tensor, tokens: Tensor) -> Tensor:
         by_block = table.view(self.blocks.num_blocks, self.states_per_token, *table.shape[1:])
@@ -133,6 +136,10 @@ class Blocked(Support):
 
     def draw_kept(self, rate: float, key: Tensor) -> Tensor:
         return draw_kept(self.blocks.num_blocks, self.states_per_token, rate, key)
+
+    def draw_kept_of(self, rate: float, key: Tensor, present: Present) -> Tensor:
+        number, size = self.blocks.num_blocks, self.states_per_token
+        return draw_kept(number, size, rate, key, chosen=present.blocks)
 
     def restrict(self, kept: Tensor) -> Blocked:
         return Blocked(self.blocks, len(kept) // self.blocks.num_blocks)

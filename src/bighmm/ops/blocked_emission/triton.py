@@ -4,8 +4,9 @@
 
 Blocks are cut into pieces of words: one kernel makes the logits of a piece and their sum, another
 adds the sums of a block's pieces and normalises. The backward is that of a softmax: with G the
-gradient on the result, dφ_xz = G_xz − p(x | z) Σ_x' G_x'z. One kernel runs over the words for the
-states' gradient, another over the states for the words'. Operands are bfloat16, sums float32.
+gradient on the result, dφ_xz = G_xz − p(x | z) Σ_x' G_x'z. One kernel sums G over a block's words,
+another makes the gradients of a piece's words and adds to those of the states. Operands are
+bfloat16, sums float32.
 """
 
 from __future__ import annotations
@@ -75,52 +76,36 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of emit (M·K, H), words (V, H) and bias (V,), float32; `table` is the result."""
     alive, width = table.shape[1], emit.shape[1]
-    of_emit = torch.empty(emit.shape, dtype=torch.float32, device=emit.device)
     some = present is not None
+    of_emit = torch.zeros(emit.shape, dtype=torch.float32, device=emit.device)
     new = torch.zeros if some else torch.empty  # words of other blocks are left as they are
     of_words = new(words.shape, dtype=torch.float32, device=emit.device)
     of_bias = new(len(words), dtype=torch.float32, device=emit.device)
-    totals = torch.empty(len(emit), dtype=torch.float32, device=emit.device)
+    totals = torch.zeros(len(emit), dtype=torch.float32, device=emit.device)
     by_block = partition.by_block
-    shared = {
-        "WIDTH": max(16, triton.next_power_of_2(width)),
-        "TOKENS": by_block.PIECE,
-        "STATES": STATES,
-        "SOME": some,
-    }
-    blocks = by_block.first if present is None else present.blocks
+    pieces = by_block.pieces
     place_of = by_block.first if present is None else present.place_of
-    _states[(len(emit) // alive, triton.cdiv(alive, STATES))](
-        by_block.tokens,
-        by_block.first,
-        blocks,
+    where = (pieces, by_block.tokens, by_block.first, place_of)
+    shared = {"TOKENS": by_block.PIECE, "STATES": STATES, "SOME": some}
+    _totals[(len(pieces), triton.cdiv(alive, STATES))](
+        *where, grad, totals, alive, **shared, num_warps=4
+    )
+    _gradients[(len(pieces),)](
+        *where,
+        emit,
         words,
         table,
         grad,
         totals,
         of_emit,
-        alive,
-        width,
-        **shared,
-        num_warps=8,
-    )
-    pieces = by_block.pieces
-    _words[(len(pieces),)](
-        pieces,
-        by_block.tokens,
-        by_block.first,
-        place_of,
-        emit,
-        table,
-        grad,
-        totals,
         of_words,
         of_bias,
         alive,
         width,
         **shared,
+        WIDTH=max(16, triton.next_power_of_2(width)),
         num_warps=8,
-        num_stages=3 if width <= 256 else 2,  # shared memory has no room for more
+        num_stages=2,
     )
     return of_emit, of_words, of_bias
 
@@ -198,79 +183,60 @@ def _normalise(
 
 
 @triton.jit
-def _states(
-    tokens, first, blocks, words, table, grad, totals, of_emit, alive, width, WIDTH: tl.constexpr,
-    TOKENS: tl.constexpr, STATES: tl.constexpr, SOME: tl.constexpr,
+def _totals(
+    pieces, tokens, first, place_of, grad, totals, alive, TOKENS: tl.constexpr, STATES:
+    tl.constexpr, SOME: tl.constexpr,
 ):  # fmt: skip
-    place_of_block = tl.program_id(0)
-    block = place_of_block
-    if SOME:
-        block = tl.load(blocks + place_of_block).to(tl.int32)
+    """The gradient summed over the words of a block, for each of its states."""
+    piece = tl.program_id(0)
+    block = tl.load(pieces + piece * 2)
+    place = _place(block, place_of, SOME)
+    if place < 0:
+        return
+    n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
+    end = tl.load(first + block + 1)
+    x = tl.load(tokens + n, mask=n < end, other=0)
     k = tl.program_id(1) * STATES + tl.arange(0, STATES)
-    h = tl.arange(0, WIDTH)
-    begin, end = tl.load(first + block), tl.load(first + block + 1)
-    total = tl.zeros([STATES], tl.float32)
-    for place in range(begin, end, TOKENS):
-        n = place + tl.arange(0, TOKENS)
-        x = tl.load(tokens + n, mask=n < end, other=0)
-        inside = (n < end)[:, None] & (k < alive)[None, :]
-        total += tl.sum(tl.load(grad + x[:, None] * alive + k[None, :], mask=inside, other=0.0), 0)
-    tl.store(totals + place_of_block * alive + k, total, mask=k < alive)
-    summed = tl.zeros([STATES, WIDTH], tl.float32)
-    for place in range(begin, end, TOKENS):
-        n = place + tl.arange(0, TOKENS)
-        x = tl.load(tokens + n, mask=n < end, other=0)
-        inside = (n < end)[:, None] & (k < alive)[None, :]
-        cell = x[:, None] * alive + k[None, :]
-        log_prob = tl.load(table + cell, mask=inside, other=-float("inf"))
-        of_logits = tl.load(grad + cell, mask=inside, other=0.0)
-        of_logits -= tl.exp(log_prob) * total[None, :]
-        of_words = tl.load(
-            words + x[:, None] * width + h[None, :],
-            mask=(n < end)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
-        summed = tl.dot(tl.trans(of_logits.to(of_words.dtype)), of_words, summed)
-    tl.store(
-        of_emit + (place_of_block * alive + k)[:, None] * width + h[None, :],
-        summed,
-        mask=(k < alive)[:, None] & (h < width)[None, :],
-    )
+    inside = (n < end)[:, None] & (k < alive)[None, :]
+    given = tl.load(grad + x[:, None] * alive + k[None, :], mask=inside, other=0.0)
+    tl.atomic_add(totals + place * alive + k, tl.sum(given, 0), mask=k < alive, sem="relaxed")
 
 
 @triton.jit
-def _words(
-    pieces, tokens, first, place_of, emit, table, grad, totals, of_words, of_bias, alive, width,
-    WIDTH: tl.constexpr, TOKENS: tl.constexpr, STATES: tl.constexpr, SOME: tl.constexpr,
+def _gradients(
+    pieces, tokens, first, place_of, emit, words, table, grad, totals, of_emit, of_words, of_bias,
+    alive, width, TOKENS: tl.constexpr, STATES: tl.constexpr, SOME: tl.constexpr, WIDTH:
+    tl.constexpr,
 ):  # fmt: skip
-    block = tl.load(pieces + tl.program_id(0) * 2)
-    place_of_block = _place(block, place_of, SOME)
-    if place_of_block < 0:
+    """A piece of words: their own gradients, and what they add to those of the block's states."""
+    piece = tl.program_id(0)
+    block = tl.load(pieces + piece * 2)
+    place = _place(block, place_of, SOME)
+    if place < 0:
         return
-    n = tl.load(pieces + tl.program_id(0) * 2 + 1) + tl.arange(0, TOKENS)
+    n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
     end = tl.load(first + block + 1)
     x = tl.load(tokens + n, mask=n < end, other=0)
     h = tl.arange(0, WIDTH)
+    in_words = (n < end)[:, None] & (h < width)[None, :]
+    vectors = tl.load(words + x[:, None] * width + h[None, :], mask=in_words, other=0.0)
     summed = tl.zeros([TOKENS, WIDTH], tl.float32)
     total = tl.zeros([TOKENS], tl.float32)
-    for place in range(0, alive, STATES):
-        k = place + tl.arange(0, STATES)
+    for start in range(0, alive, STATES):
+        k = start + tl.arange(0, STATES)
         inside = (n < end)[:, None] & (k < alive)[None, :]
         cell = x[:, None] * alive + k[None, :]
         log_prob = tl.load(table + cell, mask=inside, other=-float("inf"))
-        of_state = tl.load(totals + place_of_block * alive + k, mask=k < alive, other=0.0)
+        of_state = tl.load(totals + place * alive + k, mask=k < alive, other=0.0)
         of_logits = tl.load(grad + cell, mask=inside, other=0.0)
         of_logits -= tl.exp(log_prob) * of_state[None, :]
-        of_states = tl.load(
-            emit + (place_of_block * alive + k)[:, None] * width + h[None, :],
-            mask=(k < alive)[:, None] & (h < width)[None, :],
-            other=0.0,
-        )
-        summed = tl.dot(of_logits.to(of_states.dtype), of_states, summed)
         total += tl.sum(of_logits, 1)
-    tl.store(
-        of_words + x[:, None] * width + h[None, :],
-        summed,
-        mask=(n < end)[:, None] & (h < width)[None, :],
-    )
+        of_logits = of_logits.to(vectors.dtype)
+        row = (place * alive + k)[:, None] * width + h[None, :]
+        in_states = (k < alive)[:, None] & (h < width)[None, :]
+        of_states = tl.load(emit + row, mask=in_states, other=0.0)
+        summed = tl.dot(of_logits, of_states, summed)
+        part = tl.dot(tl.trans(of_logits), vectors)
+        tl.atomic_add(of_emit + row, part, mask=in_states, sem="relaxed")
+    tl.store(of_words + x[:, None] * width + h[None, :], summed, mask=in_words)
     tl.store(of_bias + x, total, mask=n < end)

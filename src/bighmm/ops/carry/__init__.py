@@ -12,7 +12,7 @@ from torch import Tensor
 from bighmm.ops.impl import Impl, use_triton
 from bighmm.ops.log_matmul import finite_or_zero
 
-__all__ = ["after_window", "renormalise"]
+__all__ = ["after_window", "renormalise", "states_of_blocks"]
 
 MOST_COMPARED = 512  # states of a row that the kernel compares one by one
 
@@ -69,3 +69,14 @@ def after_window(
         torch.where(empty.unsqueeze(1), last_alpha, normalised),
         torch.where(empty, last_fresh, ended),
     )
+
+
+def states_of_blocks(
+    tokens: Tensor, block_of: Tensor, kept: Tensor, size: int, impl: Impl = "auto"
+) -> Tensor:
+    """The ids (B, K) in `kept` (M·K,) of the K = `size` states of each token's (B,) block."""
+    if use_triton(tokens, impl):
+        from bighmm.ops.carry import triton
+
+        return triton.states_of_blocks(tokens, block_of, kept, size)
+    return kept.view(-1, size).index_select(0, block_of.index_select(0, tokens))

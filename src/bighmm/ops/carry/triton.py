@@ -52,6 +52,30 @@ def after_window(
     return tokens, log_alpha, fresh
 
 
+def states_of_blocks(tokens: Tensor, block_of: Tensor, kept: Tensor, size: int) -> Tensor:
+    """As `ops.carry.states_of_blocks`."""
+    result = torch.empty(len(tokens), size, dtype=kept.dtype, device=kept.device)
+    _states_of_blocks[(len(tokens),)](
+        tokens.contiguous(),
+        block_of,
+        kept,
+        result,
+        size,
+        SIZE=triton.next_power_of_2(size),
+        num_warps=1,
+    )
+    return result
+
+
+@triton.jit
+def _states_of_blocks(tokens, block_of, kept, result, size, SIZE: tl.constexpr):
+    row = tl.program_id(0)
+    block = tl.load(block_of + tl.load(tokens + row))
+    k = tl.arange(0, SIZE)
+    state = tl.load(kept + block * size + k, mask=k < size, other=0)
+    tl.store(result + row * size + k, state, mask=k < size)
+
+
 @triton.jit(do_not_specialize=["end"])
 def _after_window(
     ids, lengths, log_alpha, tokens, was, fresh, next_tokens, normalised, next_fresh, end, time,

@@ -12,6 +12,7 @@ from bighmm.ops.rounding.triton import to_bfloat16_value
 ROWS = 16  # per program
 AT_ONCE = 16  # of these, fewer where they are so wide that registers would not hold them
 WIDEST = 512  # that are done so many at once
+NORM_AT_ONCE, NORM_WARPS = 4, 4  # of the norm's gradient, whose sums need registers
 
 
 def add_relu(product: Tensor, bias: Tensor) -> Tensor:
@@ -62,9 +63,10 @@ def add_norm_backward(
     rows, width = u.shape
     of_z, of_u = torch.empty_like(u), torch.empty_like(u)
     sums = torch.zeros(3, width, dtype=torch.float32, device=u.device)
+    shape = _shape(width, _summed_rows(rows)) | {"AT_ONCE": NORM_AT_ONCE}
     _add_norm_backward[(triton.cdiv(rows, _summed_rows(rows)),)](
         grad, u, bias, y, scale, centre, spread, of_z, of_u, sums, rows, width, y.stride(0),
-        **_shape(width, _summed_rows(rows)), num_warps=4 if width <= 256 else 8,
+        **shape, num_warps=NORM_WARPS if width <= 256 else 8,
     )  # fmt: skip
     return of_z, of_u, sums
 

@@ -15,12 +15,21 @@ from bighmm.base.randomness import FIRST, GOLDEN, SECOND
 _GOLDEN, _FIRST, _SECOND = tl.constexpr(GOLDEN), tl.constexpr(FIRST), tl.constexpr(SECOND)
 
 
-def draw(groups: int, size: int, keep: int, key: Tensor) -> Tensor:
-    """Ids (groups · keep,) of the states kept, sorted; key () int64."""
+def draw(groups: int, size: int, keep: int, key: Tensor, chosen: Tensor | None = None) -> Tensor:
+    """Ids (groups · keep,) of the states kept, sorted; key () int64, chosen (S,) groups or None."""
+    groups = groups if chosen is None else len(chosen)
     kept = torch.empty(groups * keep, dtype=torch.long, device=key.device)
     padded = max(16, triton.next_power_of_2(size))
     _draw[(groups,)](
-        key, kept, size, keep, SIZE=padded, AT_ONCE=16, num_warps=4 if padded <= 256 else 8
+        key,
+        key if chosen is None else chosen,
+        kept,
+        size,
+        keep,
+        SOME=chosen is not None,
+        SIZE=padded,
+        AT_ONCE=16,
+        num_warps=4 if padded <= 256 else 8,
     )
     return kept
 
@@ -34,8 +43,13 @@ def _scrambled(x):
 
 
 @triton.jit
-def _draw(key, kept, size, keep, SIZE: tl.constexpr, AT_ONCE: tl.constexpr):
-    group = tl.program_id(0)
+def _draw(
+    key, chosen, kept, size, keep, SOME: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr
+):
+    place = tl.program_id(0)
+    group = place.to(tl.int64)
+    if SOME:
+        group = tl.load(chosen + place)
     base = tl.load(key) + group * size
     state = tl.arange(0, SIZE)
     noise = _scrambled(base + state)
@@ -44,6 +58,6 @@ def _draw(key, kept, size, keep, SIZE: tl.constexpr, AT_ONCE: tl.constexpr):
         other = first + tl.arange(0, AT_ONCE)
         lower = (_scrambled(base + other)[None, :] < noise[:, None]) & (other < size)[None, :]
         rank += tl.sum(lower.to(tl.int32), 1)
-    chosen = (rank < keep) & (state < size)
-    place = tl.cumsum(chosen.to(tl.int32), 0) - 1
-    tl.store(kept + group * keep + place, (group * size + state).to(tl.int64), mask=chosen)
+    stays = (rank < keep) & (state < size)
+    within = tl.cumsum(stays.to(tl.int32), 0) - 1
+    tl.store(kept + place * keep + within, group * size + state, mask=stays)
