@@ -25,7 +25,7 @@ from typing import Any
 
 from bighmm.base.files import read_json
 from bighmm.lm import baselines
-from bighmm.train.recipe import differences, from_dict, read_recipe
+from bighmm.train.recipe import differences, from_saved, read_recipe
 from papers.prepare import named_in, needs, unprepared
 from papers.record import record_of
 from papers.results import Results, run_name, store_result
@@ -306,7 +306,7 @@ def _named_paths(
 def _check_same(job: Job, run: Path) -> None:
     """Raises ValueError if a finished run has other settings than the recipe of the job."""
     path = run / "result.json"
-    made = from_dict(read_json(path)["recipe"], str(path))
+    made = from_saved(read_json(path)["recipe"], str(path))
     recipe = read_recipe(job.recipe)
     asked = dataclasses.replace(
         recipe,

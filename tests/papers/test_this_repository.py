@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bighmm.model.networks.pretrained import own_config
-from bighmm.train.recipe import InitialSettings, from_dict, read_recipe
+from bighmm.train.recipe import InitialSettings, from_saved, read_recipe
 from papers.claims import judge
 from papers.prepare import named_in
 from papers.report import write_docs
@@ -133,7 +133,7 @@ def test_results_were_made_from_the_recipes(paper):
             continue
         recipe = _what_matters(read_recipe(paper.recipe_file(row)))
         for run in results.of(row).values():  # none before a row has been run
-            assert _what_matters(from_dict(run.fields["settings"], "result")) == recipe, row.recipe
+            assert _what_matters(from_saved(run.fields["settings"], "result")) == recipe, row.recipe
 
 
 def _what_matters(recipe):

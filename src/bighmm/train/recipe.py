@@ -29,7 +29,7 @@ from bighmm.base.settings import check_seed, closest, fill
 from bighmm.data.options import BatchKind
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
-from bighmm.model.options import with_new_names
+from bighmm.model.options import NeuralOptions, with_new_names
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,20 @@ def from_dict(found: dict[str, Any], name: str) -> Recipe:
     options = options_of(made["model"])
     made["options"] = fill(options, found.get("options", {}), f"{name} [options]")
     return Recipe(**made)
+
+
+def from_saved(found: dict[str, Any], name: str) -> Recipe:
+    """A recipe as a run or a result saved it, with all its fields.
+
+    Where transitions are not among them it is older than the choice, and they were flat.
+    """
+    found = _with_new_names(found)
+    options, model = found.get("options"), found.get("model")
+    if isinstance(options, dict) and isinstance(model, dict) and "transitions" not in options:
+        kind = options_of(fill(ModelSettings, model, f"{name} [model]"))
+        if issubclass(kind, NeuralOptions):
+            found = found | {"options": options | {"transitions": "flat"}}
+    return from_dict(found, name)
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:

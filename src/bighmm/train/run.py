@@ -27,7 +27,7 @@ from bighmm.lm.opening import RECIPE, find_device, open_model
 from bighmm.lm.protocol import LM
 from bighmm.lm.questions import sample
 from bighmm.train.loop import Observer, StepReport, Training
-from bighmm.train.recipe import Recipe, differences, from_dict
+from bighmm.train.recipe import Recipe, differences, from_saved
 from bighmm.train.setup import new_model, open_data
 
 PARTS = (RECIPE, "checkpoint", "model", "result.json")  # that another run must not find
@@ -100,7 +100,7 @@ def saved_recipe(folder: Path) -> tuple[Recipe, str]:
     saved = read_json(path)
     if not isinstance(saved, dict) or not {"recipe", "corpus"} <= set(saved):
         raise ValueError(f"{path} is damaged: it does not say what the run was asked for")
-    return from_dict(saved["recipe"], str(path)), saved["corpus"]
+    return from_saved(saved["recipe"], str(path)), saved["corpus"]
 
 
 def _check_same_run(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
