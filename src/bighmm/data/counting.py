@@ -1,4 +1,4 @@
-"""Counts of tokens and of adjacent pairs, taken in chunks so that a long text needs little memory."""
+"""Counts of tokens and of adjacent pairs, taken in chunks: a long text needs little memory."""
 
 from __future__ import annotations
 

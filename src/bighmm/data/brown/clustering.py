@@ -9,6 +9,7 @@ from itertools import count
 import numpy as np
 
 from bighmm.data.brown.bigrams import Bigrams
+from bighmm.data.brown.exchange import exchange_words
 from bighmm.data.brown.window import Window
 from bighmm.data.counting import count_pairs, count_tokens
 
@@ -63,7 +64,7 @@ def cluster(
 
     class_of = _agglomerate(bigrams, classes, tick)
     for _ in range(exchange):
-        if not _exchange(bigrams, class_of, classes, tick):
+        if not exchange_words(bigrams, class_of, classes, tick):
             break
     if progress is not None:
         progress(total, total)
@@ -99,71 +100,6 @@ def _agglomerate(bigrams: Bigrams, classes: int, tick: Callable[[], None]) -> np
         placed[placed == free] = union
     slot[slot == classes] = free  # so that the classes are 0..C-1
     return slot
-
-
-def _exchange(
-    bigrams: Bigrams, class_of: np.ndarray, classes: int, tick: Callable[[], None]
-) -> int:
-    """Move each word to its best class, in place; return how many words moved.
-
-    Let word w, taken out of its class, have x_k pairs to class k, y_k pairs from class k, and z
-    pairs with itself. If it is put into class d, N·I grows, up to a constant, by
-
-        Σ_k≠d [f(n_dk + x_k) - f(n_dk) + f(n_kd + y_k) - f(n_kd)] + f(n_dd + x_d + y_d + z)
-        - f(n_dd) - f(l_d + l_w) + f(l_d) - f(r_d + r_w) + f(r_d).
-    """
-    f = bigrams.f
-    n, marginals = bigrams.of_classes(class_of, classes)
-    counts = np.concatenate([n.T, n])  # (2C, C), with each left and each right neighbour
-    members = np.bincount(class_of)
-    moved = 0
-    for word, old in enumerate(class_of.tolist()):
-        tick()
-        if members[old] == 1:
-            continue
-        own = bigrams.marginals[:, word]
-        class_of[word] = classes  # no class, so that its pairs with itself are not counted
-        row, column = bigrams.with_slots(word, class_of, classes)
-        pairs = _WordPairs(row, column, int(own[0] - row.sum()))
-        pairs.add_to(counts, old, -1)
-        marginals[:, old] -= own
-
-        score = (f(marginals) - f(marginals + own[:, None])).sum(0)
-        score += f.growth(counts, pairs.neighbours, pairs.counts)
-        # n_dd is in both sums, and must be counted once with x, y and z.
-        inner = counts[:classes].diagonal()
-        once = f(np.array([inner + row + column + pairs.same, inner]))
-        score += (once - f(np.array([inner + row, inner + column]))).sum(0)
-
-        new = int(np.argmax(score))
-        if score[new] <= score[old] + bigrams.tolerance:
-            new = old
-        pairs.add_to(counts, new, 1)
-        marginals[:, new] += own
-        class_of[word] = new
-        members[old] -= 1
-        members[new] += 1
-        moved += new != old
-    return moved
-
-
-class _WordPairs:
-    """The pairs of a word with each class, x and y (C,), and with itself, z."""
-
-    def __init__(self, row: np.ndarray, column: np.ndarray, same: int) -> None:
-        self.row, self.column, self.same = row, column, same
-        both = np.concatenate([row, column])
-        self.neighbours = both.nonzero()[0]  # as in the rows of `add_to`
-        self.counts = both[self.neighbours]
-
-    def add_to(self, counts: np.ndarray, c: int, times: int) -> None:
-        """Add the pairs of class c `times` times to counts (2C, C), which holds n.T and then n."""
-        of_left, of_right = c, c + len(counts) // 2
-        counts[self.neighbours, c] += times * self.counts
-        counts[of_left] += times * self.column
-        counts[of_right] += times * self.row
-        if self.same:
-            counts[(of_left, of_right), c] += times * self.same
 
 
 def _merge_paths(bigrams: Bigrams, class_of: np.ndarray, classes: int) -> list[str]:

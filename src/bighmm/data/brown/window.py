@@ -132,7 +132,7 @@ class Window:
     def compact(self) -> np.ndarray:
         """Remove the free slots; return the former slots of the classes, in their order."""
         kept = np.flatnonzero(self.used)
-        self.n, self.loss = self.n[np.ix_((0, 1), kept, kept)], self.loss[np.ix_(kept, kept)]
+        self.n, self.loss = self.n[:, kept[:, None], kept], self.loss[kept[:, None], kept]
         self.marginals, self.inside = self.marginals[:, kept], self.inside[:, kept]
         self.used, self.least, self.changed = self.used[kept], self.least[kept], self.changed[kept]
         return kept
