@@ -132,7 +132,10 @@ class Window:
     def compact(self) -> np.ndarray:
         """Remove the free slots; return the former slots of the classes, in their order."""
         kept = np.flatnonzero(self.used)
-        self.n, self.loss = self.n[:, kept[:, None], kept], self.loss[kept[:, None], kept]
+        square = np.ix_(kept, kept)
+        # An index of several axes may give an array of another order, which `take` would copy.
+        self.n = np.array([counts[square] for counts in self.n])
+        self.loss = np.ascontiguousarray(self.loss[square])
         self.marginals, self.inside = self.marginals[:, kept], self.inside[:, kept]
         self.used, self.least, self.changed = self.used[kept], self.least[kept], self.changed[kept]
         return kept
