@@ -76,6 +76,10 @@ class TestTrainSettings:
         ("flags", "said"),
         [
             (["--blocks", 5], "24 states cannot be shared equally by 5 blocks"),
+            (["--blocks", 7], "by 7 blocks; use a multiple of 7, such as 21 or 28"),
+            (["--blocks", 0], "blocks must be a number of at least 1, or words, not 0"),
+            (["--blocks", "wrods"], "blocks must be a number of at least 1, or words, not 'wrods'"),
+            (["--blocks=2.5"], "blocks must be a number of at least 1, or words, not '2.5'"),
             (["--states", 0], "states must be at least 1, not 0"),
             (["--batch", -1], "batch must be at least 1, not -1"),
             (["--state-dropout", 1], "state_dropout must be in [0, 1), not 1.0"),
@@ -98,6 +102,7 @@ class TestTrainSettings:
         ("flags", "said"),
         [
             (["--states", 100, "--blocks", 100], "classes is 100: it must be at least 1 and"),
+            (["--states", 25, "--blocks", "words"], "25 states cannot be shared equally by"),
             (["--paths", "no.paths"], "no.paths: No such file or directory"),
             (["--support", "free", "--alive", 99], "99 states per token cannot cover 24 states"),
         ],
@@ -140,6 +145,7 @@ class TestRecipe:
             ("[modle]\n", "unknown section [modle]; did you mean 'model'?"),
             ("[parameters]\nwidht = 1\n", "[options] has an unknown field 'widht'"),
             ('[model]\nstates = "many"\n', "states = 'many' is not of the kind int"),
+            ('[model]\nblocks = "wrods"\n', "blocks = 'wrods' is not of the kind int | words"),
             (
                 '[model]\nsupport = "some"\n',
                 "there is no support 'some'; choose from blocked, dense, ",

@@ -222,6 +222,22 @@ def test_train_from_a_paths_file(ask, text, tmp_path, small):
     assert blocks == brown.read_paths(path, words).classes.tolist() and set(blocks) == {0, 1, 2}
 
 
+def test_train_with_a_block_per_word(ask, text, tmp_path, small):
+    size, run = prepare(text).tokenizer.size, tmp_path / "run"
+    flags = (*small, "--blocks", "words", "--states", 2 * size)
+    found = ask("train", "--data", text, *flags, "--out", run)
+    assert found["recipe"]["model"]["blocks"] == "words"
+    blocks = json.loads((run / "model" / "blocks.json").read_text())["block_of"]
+    assert blocks == list(range(size))
+    assert ask("train", "--out", run, "--resume")["valid"] == found["valid"]
+    (tmp_path / "my.toml").write_text(
+        f'[corpus]\ndata = "{text}"\n[model]\nstates = {size}\nblocks = "words"\n'
+        '[options]\nwidth = 8\n[training]\nepochs = 1\nbatch = 8\nwindow = 8\ndevice = "cpu"\n'
+    )
+    other = ask("train", "--recipe", tmp_path / "my.toml", "--out", tmp_path / "other")
+    assert other["recipe"]["model"]["blocks"] == "words"
+
+
 def test_train_with_a_tokenizer_file(ask, text, tmp_path, small):
     vocabulary = {"</s>": 0, "[UNK]": 1} | {f"w{i:02}": i + 2 for i in range(30)}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))

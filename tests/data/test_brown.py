@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bighmm.data import brown
-from bighmm.data.brown.bigrams import Bigrams, xlogx
+from bighmm.data import brown, counting
+from bighmm.data.brown import bigrams as bigrams_module
+from bighmm.data.brown.bigrams import Bigrams
+from bighmm.data.brown.exchange import ClassCounts, WordPairs
 from bighmm.data.brown.window import Window
+from bighmm.data.counting import count_pairs
 
 streams = st.integers(2, 9).flatmap(
     lambda size: st.lists(st.integers(0, size - 1), min_size=2, max_size=60)
@@ -107,12 +110,12 @@ def test_information_of_known_streams():
 
 
 @settings(max_examples=40, deadline=None)
-@given(streams, st.booleans(), st.data())
-def test_updated_losses_equal_recomputed_losses(tokens, table, data):
+@given(streams, st.data())
+def test_updated_losses_equal_recomputed_losses(tokens, data):
     stream, size = dense(tokens)
-    bigrams = Bigrams.of(stream, size)
+    bigrams = Bigrams.of(*count_pairs(stream, size), size)
     slots = data.draw(st.integers(2, size)) if size > 2 else 2
-    window = Window(slots, bigrams.f if table else xlogx)
+    window = Window(slots, bigrams.f)
     naive = NaiveWindow(stream.tolist(), slots)
     slot = np.full(size, slots)
     for word in range(size):
@@ -133,7 +136,63 @@ def assert_losses_equal(window, naive):
     expected = np.full((len(naive.slots), len(naive.slots)), np.inf)
     for (i, j), loss in naive.losses().items():
         expected[i, j] = expected[j, i] = loss
-    np.testing.assert_allclose(window.losses(), expected, atol=1e-9)
+    np.testing.assert_allclose(window.loss, expected, atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams, st.integers(0, 2))
+def test_a_window_of_classes_equals_one_filled_by_insertions(tokens, free):
+    stream, size = dense(tokens)
+    bigrams = Bigrams.of(*count_pairs(stream, size), size)
+    slots = size + free
+    window = Window.of(*bigrams.of_classes(np.arange(size), size), slots, bigrams.f)
+    naive = NaiveWindow(stream.tolist(), slots)
+    for word in range(size):
+        naive.slots[word] = {word}
+    assert_losses_equal(window, naive)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams, st.data())
+def test_a_window_without_its_free_slots_has_the_same_losses(tokens, data):
+    stream, size = dense(tokens)
+    bigrams = Bigrams.of(*count_pairs(stream, size), size)
+    window = Window.of(*bigrams.of_classes(np.arange(size), size), size, bigrams.f)
+    naive = NaiveWindow(stream.tolist(), size)
+    naive.slots = [{word} for word in range(size)]
+    for _ in range(size - 1):
+        assert window.merge_best(bigrams.tolerance) == naive.merge_best()
+        if data.draw(st.booleans()):
+            kept = window.compact()
+            assert kept.tolist() == [s for s, members in enumerate(naive.slots) if members]
+            naive.slots = [naive.slots[s] for s in kept]
+        assert_losses_equal(window, naive)
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams, st.data())
+def test_scores_of_exchange_are_differences_of_recomputed_information(tokens, data):
+    stream, size = dense(tokens)
+    bigrams = Bigrams.of(*count_pairs(stream, size), size)
+    classes = data.draw(st.integers(1, size))
+    class_of = np.array(data.draw(st.permutations([c % classes for c in range(size)])))
+    word = data.draw(st.integers(0, size - 1))
+    counts = ClassCounts(bigrams, class_of, classes)
+    taken_out = class_of.copy()
+    taken_out[word] = classes
+    pairs = WordPairs(bigrams, word, taken_out, classes)
+    counts.add(pairs, class_of[word], -1)
+    scores, information = counts.scores(pairs), []
+    for c in range(classes):
+        taken_out[word] = c
+        information.append(naive_information(taken_out[stream].tolist()))
+        counts.add(pairs, c)
+        expected = ClassCounts(bigrams, taken_out, classes)
+        assert np.array_equal(counts.n, expected.n)
+        assert np.array_equal(counts.marginals, expected.marginals)
+        counts.add(pairs, c, -1)
+    gains = (np.array(information) - information[0]) * (len(stream) - 1)
+    np.testing.assert_allclose(scores - scores[0], gains, atol=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -262,6 +321,21 @@ def test_the_result_is_deterministic():
     second = brown.cluster(tokens.astype(np.uint16), 40, 7)
     assert np.array_equal(first.classes, second.classes)
     assert (first.paths, first.information) == (second.paths, second.information)
+
+
+@pytest.mark.parametrize("classes", [7, 60, 150])
+def test_the_result_does_not_depend_on_the_size_of_tables_and_chunks(monkeypatch, classes):
+    tokens = random_text(8, size=200, length=4000)
+    stream, size = dense(tokens)
+    classes = min(classes, size)
+    wanted = brown.cluster(stream, size, classes)
+    monkeypatch.setattr(bigrams_module, "LARGEST_TABLE", 8)
+    monkeypatch.setattr(bigrams_module, "CHUNK", 64)
+    monkeypatch.setattr(counting, "CHUNK", 100)
+    found = brown.cluster(stream, size, classes)
+    assert np.array_equal(found.classes, wanted.classes) and found.paths == wanted.paths
+    assert found.information == wanted.information
+    assert found.information == brown.average_mutual_information(stream, found.classes)
 
 
 def test_progress_counts_up_to_the_total():

@@ -221,7 +221,7 @@ def test_a_section_is_a_section():
             {"states": 100, "blocks": 64},
             "100 states .* by 64 blocks; use a multiple of 64",
         ),
-        ("model", {"blocks": 0}, "blocks must be at least 1"),
+        ("model", {"blocks": 0}, "blocks must be a number of at least 1, or words, not 0"),
         ("model", {"support": "free", "alive": 0}, "states_per_token must be at least 1"),
         ("training", {"batch": 0}, "batch must be at least 1"),
         ("training", {"window": -3}, "window must be at least 1, not -3"),

@@ -117,6 +117,23 @@ def test_blocks_of_a_paths_file(text, tmp_path):
         train_run(tmp_path / "other", recipe(text, model=model | {"blocks": 4}))
 
 
+def test_one_block_per_word(text, tmp_path):
+    corpus = prepare(text)
+    size = corpus.tokenizer.size
+    model = {"states": 2 * size, "parameters": "scalar", "blocks": "words"}
+    found = train_run(tmp_path / "run", recipe(text, model=model))
+    assert found["recipe"]["model"]["blocks"] == "words"
+    partition = open_model(tmp_path / "run").params.support.partition
+    assert partition.block_of.tolist() == list(range(size))
+    assert not list(corpus.folder.glob(f"brown.{size}.paths"))  # nothing is clustered
+    again = train_run(tmp_path / "run", recipe(text, model=model), resume=True)
+    assert again["valid"] == found["valid"]
+    wrong = recipe(text, model=model | {"states": 2 * size + 1})
+    near = f"by {size} blocks; use a multiple of {size}, such as {2 * size} or {3 * size}"
+    with pytest.raises(ValueError, match=near):
+        train_run(tmp_path / "other", wrong)
+
+
 def test_damaged_clusters_in_the_cache_are_made_again(text):
     corpus = prepare(text)
     wanted = brown_clusters(corpus, 4).classes

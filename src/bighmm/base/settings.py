@@ -49,6 +49,17 @@ def check_at_least_one(number: int, name: str) -> None:
         raise ValueError(f"{name} must be at least 1, not {number}")
 
 
+def check_shares(states: int, blocks: int) -> None:
+    """Raises ValueError if blocks cannot share the states equally."""
+    if states < 1 or states % blocks:
+        below = max(states, 0) // blocks * blocks
+        nearest = " or ".join(str(near) for near in (below, below + blocks) if near)
+        raise ValueError(
+            f"{states} states cannot be shared equally by {blocks} blocks; "
+            f"use a multiple of {blocks}, such as {nearest}"
+        )
+
+
 def check_sharpness(temperature: float, top_p: float) -> None:
     """Raises ValueError if a language model cannot be sampled with these."""
     if not (COLDEST <= temperature < math.inf and 0 < top_p <= 1):
@@ -74,4 +85,6 @@ def _fits(value: Any, hint: Any) -> bool:
 def _name(hint: Any) -> str:
     if typing.get_origin(hint) is Literal:
         return " | ".join(map(str, typing.get_args(hint)))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " | ".join(map(_name, typing.get_args(hint)))
     return getattr(hint, "__name__", str(hint))

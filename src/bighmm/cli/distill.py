@@ -25,7 +25,10 @@ class StudentArguments:
         Literal["dense", "blocked"],
         tyro.conf.arg(help="Whether all tokens are clustered together, or each block's alone."),
     ] = "dense"
-    blocks: Annotated[int, tyro.conf.arg(help="Blocks of a blocked model.")] = 128
+    blocks: Annotated[
+        int | Literal["words"],
+        tyro.conf.arg(help="Blocks of a blocked model, or words: one for every word."),
+    ] = 128
     paths: Annotated[
         str | None,
         tyro.conf.arg(help="A paths file to take the blocks from; without it they are computed."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -158,6 +159,7 @@ def parse_recipe(
         family=flag_value(argv, "--family") or start.model.family,
         parameterisation=flag_value(argv, "--parameterisation") or start.model.parameterisation,
     )
+    _check_blocks(argv)
     options = options_of(model)
     default = start.options if type(start.options) is options else options()
     found: Any = parse(_arguments(about, own, start, default, without), argv, command)
@@ -226,6 +228,17 @@ def flag_value(argv: list[str], name: str) -> str | None:
         if word.startswith(f"{name}="):
             return word.partition("=")[2]
     return None
+
+
+def _check_blocks(argv: list[str]) -> None:
+    """Raises ValueError for a --blocks that is neither a number nor words.
+
+    The parser would list the types that it tried.
+    """
+    for start in range(len(argv)):
+        value = flag_value(argv[start : start + 2], "--blocks")
+        if value not in (None, "words") and not re.fullmatch(r"[+-]?\d+", value or ""):
+            raise ValueError(f"blocks must be a number of at least 1, or words, not {value!r}")
 
 
 def _new_folder(recipe: Recipe) -> Path:

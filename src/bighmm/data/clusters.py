@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from bighmm.data import brown
 from bighmm.data.corpus import Corpus
+from bighmm.data.counting import count_tokens
 
 
 def brown_clusters(
@@ -31,6 +30,5 @@ def brown_clusters(
             path.unlink()
     clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
     if unique:
-        counts = np.bincount(train, minlength=len(words))
-        brown.write_paths(path, clusters, words, counts.tolist())
+        brown.write_paths(path, clusters, words, count_tokens(train, len(words)))
     return clusters

@@ -22,6 +22,7 @@ import numpy as np
 
 from bighmm.base.files import replace_folder, sha256_of
 from bighmm.data.corpus_files import FORMAT, encode_source, write_files
+from bighmm.data.counting import count_tokens
 from bighmm.data.sources import SPLITS, Source, find_source
 from bighmm.data.tokenizers import Tokenizer, Words, load_tokenizer, open_tokenizer
 
@@ -53,7 +54,7 @@ class Corpus:
     def words_and_counts(self) -> tuple[list[str], np.ndarray]:
         """The tokens of the vocabulary as strings, and their counts (V,) in train."""
         words = [self.tokenizer.token(i) for i in range(self.tokenizer.size)]
-        return words, np.bincount(self.split("train"), minlength=len(words))
+        return words, count_tokens(self.split("train"), len(words))
 
     @property
     def fingerprint(self) -> str:
@@ -218,10 +219,7 @@ def describe(corpus: Corpus, *, most: int = 20) -> dict[str, Any]:
             "unknown_rate": entry["unknown"] / entry["tokens"],
             "longest_line": longest,
         }
-    train = corpus.split("train")
-    counts = np.zeros(tokenizer.size, dtype=np.int64)
-    for start in range(0, len(train), 1 << 22):
-        counts += np.bincount(train[start : start + (1 << 22)], minlength=tokenizer.size)
+    counts = count_tokens(corpus.split("train"), tokenizer.size)
     order = np.argsort(-counts, kind="stable")[:most]
     return {
         "source": manifest["source"],

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from bighmm.base.settings import check_seed, closest, fill
+from bighmm.base.settings import check_seed, check_shares, closest, fill
 from bighmm.data.options import BatchKind
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
@@ -55,8 +55,9 @@ class ModelSettings:
     support: str = "blocked"
     """Which states may emit a word: blocked (those of its block), dense (all), or per-token (a
     random list of its own)."""
-    blocks: int = 128
-    """Blocks of a blocked model; states must be a multiple. With paths there are the file's."""
+    blocks: int | Literal["words"] = 128
+    """Blocks of a blocked model, or words: one for every word, with states of its own. States must
+    be a multiple. With paths there are the file's."""
     states_per_token: int = 128
     """States that may emit a word, with per-token support."""
     paths: str | None = None
@@ -323,23 +324,20 @@ def _check(recipe: Recipe) -> None:
     model, training = recipe.model, recipe.training
     for section, key in (
         (model, "states"),
-        (model, "blocks"),
         (model, "states_per_token"),
         (training, "batch"),
         (training, "window"),
     ):
         if getattr(section, key) < 1:
             raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
+    if model.blocks != "words" and model.blocks < 1:
+        raise ValueError(f"blocks must be a number of at least 1, or words, not {model.blocks}")
     if model.support not in SUPPORTS:  # one from outside, which needs torch to be known
         from bighmm.model.support import find_support
 
         find_support(model.support)
-    blocks_known = model.support == "blocked" and model.paths is None
-    if blocks_known and model.states % model.blocks:
-        raise ValueError(
-            f"{model.states} states cannot be shared equally by {model.blocks} blocks; "
-            f"use a multiple of {model.blocks}"
-        )
+    if model.support == "blocked" and model.paths is None and model.blocks != "words":
+        check_shares(model.states, model.blocks)
     if not 0 <= training.state_dropout < 1:
         raise ValueError(f"state_dropout must be in [0, 1), not {training.state_dropout}")
     positive = (

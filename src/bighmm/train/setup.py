@@ -75,6 +75,8 @@ def make_support(
 
     def word_classes() -> np.ndarray:
         if model.paths is None:
+            if model.blocks == "words":
+                return np.arange(corpus.tokenizer.size)
             return brown_clusters(corpus, model.blocks, progress).classes
         words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
         classes = brown.read_paths(Path(model.paths), words).classes

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-LARGEST_TABLE = 1 << 25  # entries of a table of x log x
+from bighmm.data.counting import count_pairs
+
+LARGEST_TABLE = 1 << 22  # entries of a table of x log x
+CHUNK = 1 << 14  # entries that `growth` takes at a time, so that they stay in the processor's cache
 
 
 def average_mutual_information(tokens: np.ndarray, classes: np.ndarray) -> float:
@@ -17,15 +19,10 @@ def average_mutual_information(tokens: np.ndarray, classes: np.ndarray) -> float
     `classes` (V,) is the class of each type; p(c) and p(c') are the marginals of the left and of
     the right positions. The result is 0 for fewer than two tokens.
     """
-    stream = np.asarray(classes)[np.asarray(tokens)].astype(np.int64)
-    if len(stream) < 2:
-        return 0.0
-    first, second = stream[:-1], stream[1:]
-    joint = np.unique(first * (int(stream.max()) + 1) + second, return_counts=True)[1]
-    inner, left, right = (
-        float(xlogx(counts).sum()) for counts in (joint, np.bincount(first), np.bincount(second))
-    )
-    return (inner - left - right) / len(first) + float(np.log(len(first)))
+    classes, tokens = np.asarray(classes), np.asarray(tokens)
+    size = int(classes.max()) + 1
+    pairs, counts = count_pairs(tokens, size, classes)
+    return _information(counts, [np.bincount(side, counts) for side in np.divmod(pairs, size)])
 
 
 @dataclass(frozen=True)
@@ -35,17 +32,18 @@ class Bigrams:
     after: tuple[np.ndarray, np.ndarray, np.ndarray]  # starts (V + 1,), right words, counts
     before: tuple[np.ndarray, np.ndarray, np.ndarray]  # starts (V + 1,), left words, counts
     marginals: np.ndarray  # (2, V) l and r of each word
-    f: Callable[[np.ndarray], np.ndarray]  # x log x for counts up to N
+    f: XLogX
     tolerance: float  # rounding error of losses and scores
 
     @staticmethod
-    def of(stream: np.ndarray, size: int) -> Bigrams:
-        """The counts of a stream (T,) of words 0..size-1."""
-        keys, counts = np.unique(stream[:-1] * size + stream[1:], return_counts=True)
-        first, second = np.divmod(keys, size)
+    def of(pairs: np.ndarray, counts: np.ndarray, size: int) -> Bigrams:
+        """From the pairs a·size + b (P,) of words 0..size-1, in any order, and their counts."""
+        order = np.argsort(pairs)
+        counts = counts[order]
+        first, second = np.divmod(pairs[order], size)
         by_second = np.argsort(second, kind="stable")
-        words = np.arange(size + 1)
-        sides = (stream[:-1], stream[1:])
+        words, total = np.arange(size + 1), int(counts.sum())
+        marginals = [np.bincount(side, counts, size) for side in (first, second)]
         return Bigrams(
             after=(np.searchsorted(first, words), second, counts),
             before=(
@@ -53,9 +51,9 @@ class Bigrams:
                 first[by_second],
                 counts[by_second],
             ),
-            marginals=np.stack([np.bincount(side, minlength=size) for side in sides]),
-            f=_xlogx_up_to(len(stream) - 1),
-            tolerance=1e-13 * float(xlogx(np.array(len(stream)))),
+            marginals=np.stack(marginals).astype(np.int64),
+            f=XLogX(total),
+            tolerance=1e-13 * float(xlogx(np.array(total + 1))),
         )
 
     def with_slots(self, word: int, slot: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -78,18 +76,80 @@ class Bigrams:
         marginals = np.stack([np.bincount(class_of, words, classes) for words in self.marginals])
         return n.astype(np.int64), marginals.astype(np.int64)
 
+    def information(self, class_of: np.ndarray, classes: int) -> float:
+        """The AMI of a partition; equals `average_mutual_information` of the text."""
+        n, marginals = self.of_classes(class_of, classes)
+        return _information(n.ravel(), marginals)
+
 
 def xlogx(counts: np.ndarray) -> np.ndarray:
     """x log x of each count, 0 for 0."""
     return counts * np.log(np.maximum(counts, 1))
 
 
-def _xlogx_up_to(largest: int) -> Callable[[np.ndarray], np.ndarray]:
-    """x log x for counts up to `largest`: a lookup in a table, which is faster than the logarithm.
+def _information(joint: np.ndarray, marginals: Iterable[np.ndarray]) -> float:
+    """The AMI from the counts of pairs and those of their left and of their right sides."""
+    total = int(joint.sum())
+    if not total:
+        return 0.0
+    # Zeros are left out because they would change how the sums are rounded.
+    inner, left, right = (float(xlogx(c[c > 0]).sum()) for c in (joint, *marginals))
+    return (inner - left - right) / total + float(np.log(total))
 
-    Larger counts are clipped. They occur only for a class that is paired with itself, and such an
-    entry is never used.
+
+class XLogX:
+    """f(x) = x log x of counts up to `largest`, and log x, from tables: faster than the logarithm.
+
+    Larger counts may be clipped. They occur only for a class that is paired with itself, and such
+    an entry is never used. The logarithm of 0 is taken as 0.
     """
-    if largest >= LARGEST_TABLE:
-        return xlogx
-    return partial(xlogx(np.arange(largest + 1)).take, mode="clip")
+
+    def __init__(self, largest: int) -> None:
+        self.complete = largest < LARGEST_TABLE
+        counts = np.arange(min(largest, LARGEST_TABLE) + 1)
+        self.values, self.logs = xlogx(counts), np.log(np.maximum(counts, 1))
+        self.rises = np.diff(self.values, append=0)
+
+    def __call__(self, counts: np.ndarray) -> np.ndarray:
+        """f of each count."""
+        if self._fit(counts):
+            return self.values.take(counts, mode="clip")
+        return xlogx(counts)
+
+    def log(self, counts: np.ndarray) -> np.ndarray:
+        """The logarithm of each count."""
+        if self._fit(counts):
+            return self.logs.take(counts, mode="clip")
+        return np.log(np.maximum(counts, 1))
+
+    def growth(
+        self,
+        counts: np.ndarray,
+        rows: np.ndarray,
+        added: np.ndarray,
+        base: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Σ_k f(counts[k] + base_k + added_k) - f(counts[k] + base_k) over K rows k: (W,).
+
+        `counts` has rows (W,); `added` and `base` are (K,). Without `base` it is 0.
+        """
+        width, total = counts.shape[1], np.zeros(counts.shape[1])
+        step = max(1, CHUNK // width)
+        if len(rows) > step:  # most counts are added once, which takes one lookup instead of two
+            order = np.argsort(added)
+            rows, added, base = rows[order], added[order], base if base is None else base[order]
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            more, others = added[part, None], counts.take(rows[part], 0)
+            if base is not None:
+                others += base[part, None]
+            if more[-1] == 1 and more.max() == 1 and self._fit(others):
+                total += self.rises.take(others, mode="clip").sum(0)
+                continue
+            before = self(others)
+            others += more
+            total += (self(others) - before).sum(0)
+        return total
+
+    def _fit(self, counts: np.ndarray) -> bool:
+        return self.complete or counts.max(initial=0) < LARGEST_TABLE

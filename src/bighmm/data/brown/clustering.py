@@ -8,8 +8,10 @@ from itertools import count
 
 import numpy as np
 
-from bighmm.data.brown.bigrams import Bigrams, average_mutual_information
+from bighmm.data.brown.bigrams import Bigrams
+from bighmm.data.brown.exchange import exchange_words
 from bighmm.data.brown.window import Window
+from bighmm.data.counting import count_pairs, count_tokens
 
 Progress = Callable[[int, int], None]
 
@@ -46,19 +48,23 @@ def cluster(
     than types that occur, and a negative `exchange`.
     """
     tokens = np.asarray(tokens)
-    _check(tokens, vocabulary_size, classes, exchange)
-    frequency = np.bincount(tokens.astype(np.int64), minlength=vocabulary_size)
+    _check_tokens(tokens, vocabulary_size)
+    frequency = count_tokens(tokens, vocabulary_size)
     occurring = int(np.count_nonzero(frequency))
+    _check_numbers(classes, occurring, exchange)
     by_rank = np.argsort(-frequency, kind="stable")  # ids, the most frequent first
     rank = np.empty_like(by_rank)
     rank[by_rank] = np.arange(vocabulary_size)
-    bigrams = Bigrams.of(rank[tokens], occurring)
+    pairs, counts = count_pairs(tokens, vocabulary_size)
+    first, second = np.divmod(pairs, vocabulary_size)
+    bigrams = Bigrams.of(rank[first] * occurring + rank[second], counts, occurring)
+    del pairs, counts, first, second
     total = occurring * (1 + exchange)
     tick = _ticker(progress, total)
 
     class_of = _agglomerate(bigrams, classes, tick)
     for _ in range(exchange):
-        if not _exchange(bigrams, class_of, classes, tick):
+        if not exchange_words(bigrams, class_of, classes, tick):
             break
     if progress is not None:
         progress(total, total)
@@ -71,23 +77,24 @@ def cluster(
     for unseen in by_rank[occurring:]:
         result[unseen] = smallest = np.argmin(sizes)
         sizes[smallest] += 1
-    return Clusters(result, tuple(sorted(paths)), average_mutual_information(tokens, result))
+    information = bigrams.information(number[class_of], classes)
+    return Clusters(result, tuple(sorted(paths)), information)
 
 
 def _agglomerate(bigrams: Bigrams, classes: int, tick: Callable[[], None]) -> np.ndarray:
     """The class (V,) of each word after step 1; words are numbered by decreasing frequency."""
     size, slots = bigrams.marginals.shape[1], classes + 1
-    slot = np.full(size, slots)  # W marks words that are not in the window yet
-    window = Window(slots, bigrams.f)
-    free = 0
-    for word in range(size):
+    slot = np.minimum(np.arange(size), classes)
+    n, marginals = bigrams.of_classes(slot, slots)
+    n, marginals = n[:classes, :classes], marginals[:, :classes]
+    window = Window.of(n, marginals, slots, bigrams.f)
+    slot[classes:] = slots  # W marks words that are not in the window yet
+    free = classes
+    for word in range(classes, size):
         tick()
         slot[word] = free
         row, column = bigrams.with_slots(word, slot, slots)
         window.insert(free, row, column, bigrams.marginals[:, word])
-        if word < classes:
-            free = word + 1
-            continue
         union, free = window.merge_best(bigrams.tolerance)
         placed = slot[: word + 1]
         placed[placed == free] = union
@@ -95,77 +102,22 @@ def _agglomerate(bigrams: Bigrams, classes: int, tick: Callable[[], None]) -> np
     return slot
 
 
-def _exchange(
-    bigrams: Bigrams, class_of: np.ndarray, classes: int, tick: Callable[[], None]
-) -> int:
-    """Move each word to its best class, in place; return how many words moved.
-
-    Let word w, taken out of its class, have x_k pairs to class k, y_k pairs from class k, and z
-    pairs with itself. If it is put into class d, N·I grows, up to a constant, by
-
-        Σ_k≠d [f(n_dk + x_k) - f(n_dk) + f(n_kd + y_k) - f(n_kd)] + f(n_dd + x_d + y_d + z)
-        - f(n_dd) - f(l_d + l_w) + f(l_d) - f(r_d + r_w) + f(r_d).
-    """
-    f = bigrams.f
-    n, marginals = bigrams.of_classes(class_of, classes)
-    members = np.bincount(class_of)
-    moved = 0
-    for word, old in enumerate(class_of.tolist()):
-        tick()
-        if members[old] == 1:
-            continue
-        own = bigrams.marginals[:, word]
-        class_of[word] = classes  # no class, so that its pairs with itself are not counted
-        row, column = bigrams.with_slots(word, class_of, classes)
-        same = own[0] - row.sum()
-        _add_word(n, old, -row, -column, -same)
-        marginals[:, old] -= own
-
-        score = (f(marginals) - f(marginals + own[:, None])).sum(0)
-        for counts, pairs in ((n, row), (n.T, column)):
-            neighbours = np.flatnonzero(pairs)
-            others = counts.T[neighbours]
-            score += (f(others + pairs[neighbours, None]) - f(others)).sum(0)
-        inner = n.diagonal()  # n_dd is in both sums, and must be counted once with x, y and z
-        score += f(inner + row + column + same) + f(inner) - f(inner + row) - f(inner + column)
-
-        new = int(np.argmax(score))
-        if score[new] <= score[old] + bigrams.tolerance:
-            new = old
-        _add_word(n, new, row, column, same)
-        marginals[:, new] += own
-        class_of[word] = new
-        members[old] -= 1
-        members[new] += 1
-        moved += new != old
-    return moved
-
-
-def _add_word(n: np.ndarray, c: int, row: np.ndarray, column: np.ndarray, same: int) -> None:
-    """Add a word's pairs with the classes, and with itself, to the counts of class c."""
-    n[c] += row
-    n[:, c] += column
-    n[c, c] += same
-
-
 def _merge_paths(bigrams: Bigrams, class_of: np.ndarray, classes: int) -> list[str]:
     """The bit string of each class in the tree that merges all of them to one.
 
     At each merge the more frequent side gets the bit 0.
     """
-    n, marginals = bigrams.of_classes(class_of, classes)
-    window = Window(classes, bigrams.f)
-    for c in range(classes):
-        placed = np.arange(classes) <= c
-        window.insert(c, n[c] * placed, n[:, c] * placed, marginals[:, c])
-    below = [[c] for c in range(classes)]
+    window = Window.of(*bigrams.of_classes(class_of, classes), classes, bigrams.f)
+    below = [[c] for c in range(classes)]  # the classes below each slot
     paths = [""] * classes
-    for _ in range(classes - 1):
+    for left in range(classes - 1, 0, -1):
         union, freed = window.merge_best(bigrams.tolerance)
         for bit, side in (("0", below[union]), ("1", below[freed])):
             for c in side:
                 paths[c] = bit + paths[c]
         below[union] += below[freed]
+        if 8 * left <= 7 * len(below):
+            below = [below[s] for s in window.compact()]
     return paths
 
 
@@ -181,21 +133,23 @@ def _ticker(progress: Progress | None, total: int) -> Callable[[], None]:
     return tick
 
 
-def _check(tokens: np.ndarray, vocabulary_size: int, classes: int, exchange: int) -> None:
+def _check_tokens(tokens: np.ndarray, vocabulary_size: int) -> None:
     if tokens.size == 0:
         raise ValueError("tokens is empty: clustering needs at least one token")
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
         given = f"shape {tokens.shape} and type {tokens.dtype}"
         raise ValueError(f"tokens has {given}: it must be a 1-D array of integers")
-    wrong = tokens[(tokens < 0) | (tokens >= vocabulary_size)]
-    if wrong.size:
-        raise ValueError(
-            f"tokens holds the id {wrong[0]}: with a vocabulary of {vocabulary_size} types "
-            f"the ids must be 0..{vocabulary_size - 1}"
-        )
+    for extreme in (tokens.min(), tokens.max()):
+        if not 0 <= extreme < vocabulary_size:
+            raise ValueError(
+                f"tokens holds the id {extreme}: with a vocabulary of {vocabulary_size} types "
+                f"the ids must be 0..{vocabulary_size - 1}"
+            )
+
+
+def _check_numbers(classes: int, occurring: int, exchange: int) -> None:
     if exchange < 0:
         raise ValueError(f"exchange is {exchange}: the number of sweeps must be at least 0")
-    occurring = len(np.unique(tokens))
     if not 1 <= classes <= occurring:
         raise ValueError(
             f"classes is {classes}: it must be at least 1 and at most {occurring}, "

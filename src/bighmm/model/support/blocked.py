@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from bighmm.base.settings import check_shares
 from bighmm.model.emissions import Emissions
 from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
 from bighmm.ops.blocked_emission import blocked_emission
@@ -44,11 +45,7 @@ class Blocked(Support):
                 f"{block_of.reshape(-1).tolist()[:8]} of shape {tuple(block_of.shape)}"
             )
         num_blocks = int(block_of.max()) + 1
-        if num_states < 1 or num_states % num_blocks:
-            raise ValueError(
-                f"{num_states} states cannot be shared equally by {num_blocks} blocks; "
-                f"use a multiple of {num_blocks}"
-            )
+        check_shares(num_states, num_blocks)
         return Blocked(Partition.of(block_of.long(), num_blocks), num_states // num_blocks)
 
     @property
