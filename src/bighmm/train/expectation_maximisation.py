@@ -160,14 +160,9 @@ class ExpectationMaximisation:
 
     @torch.no_grad()
     def apply(self, size: float | Tensor) -> None:
-        """Log-probabilities are logits; a cell of the support that is no state's is unchanged."""
         assert self.counting is not None, "begin was called"
         found = improved(self.model, self.counting.sums, size, self.settings.smoothing)
-        moves = found.transitions.log_probs()
-        for logits, log_probs in zip(
-            self.tables, (found.start, moves, found.emission), strict=True
-        ):
-            logits.copy_(torch.where(log_probs > -torch.inf, log_probs, logits))
+        self.params.set_tables(found.start, found.transitions.log_probs(), found.emission)
 
     def precision(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -19,6 +19,7 @@ from bighmm.base.registry import Registry
 from bighmm.model.model import Model
 from bighmm.model.networks.backbone import Backbone
 from bighmm.model.support import Support
+from bighmm.ops.partition import Partition
 
 __all__ = [
     "REGISTRY",
@@ -26,9 +27,11 @@ __all__ = [
     "MatmulDtype",
     "Parameterisation",
     "Tables",
+    "blocks_of",
     "build",
     "find",
     "register",
+    "set_possible",
 ]
 
 MatmulDtype = Literal["float32", "bfloat16"]
@@ -81,6 +84,13 @@ class Parameterisation(nn.Module):
         """The parameters where they are tables of logits, which Baum-Welch can set."""
         return None
 
+    def set_tables(self, start: Tensor, transition: Tensor, emission: Tensor) -> None:
+        """Log-probabilities as logits; what is not possible, or no state's, stays as it is."""
+        tables = self.tables()
+        assert tables is not None, "there are tables"
+        for logits, log_probs in zip(tables, (start, transition, emission), strict=True):
+            set_possible(logits, log_probs)
+
     @property
     def for_some_blocks(self) -> bool:
         """Whether `forward` takes a second argument: the `Present` blocks that `kept` are of, which
@@ -98,6 +108,22 @@ class Parameterisation(nn.Module):
         if device.type != "meta":
             self.support = self.support.to(device)
         return self
+
+
+@torch.no_grad()
+def set_possible(logits: Tensor, log_probs: Tensor) -> None:
+    """Set logits to log-probabilities, except where these are -inf."""
+    logits.copy_(torch.where(log_probs > -torch.inf, log_probs, logits))
+
+
+def blocks_of(support: Support) -> Partition:
+    """The blocks that two-level transitions need; ValueError where there are none."""
+    if support.partition is None:
+        raise ValueError(
+            f"two-level transitions need blocks, which a {support.kind} support does not have; "
+            "use other transitions, or a blocked support"
+        )
+    return support.partition
 
 
 Make = Callable[[Any, Support, int | None], Parameterisation]

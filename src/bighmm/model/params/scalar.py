@@ -8,12 +8,11 @@ from torch import Tensor, nn
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.options import ScalarOptions
-from bighmm.model.params import Parameterisation, Tables, register
+from bighmm.model.params import Parameterisation, Tables, blocks_of, register, set_possible
 from bighmm.model.support import Support
-from bighmm.model.transitions import Table
+from bighmm.model.transitions import Table, TwoLevelTable
 
 
-@register("scalar", ScalarOptions)
 class Scalar(Parameterisation):
     def __init__(self, options: ScalarOptions, support: Support, end: int | None) -> None:
         super().__init__()
@@ -25,7 +24,7 @@ class Scalar(Parameterisation):
         self.emission = nn.Parameter(torch.randn(*cells) * scale)
 
     def forward(self, kept: Tensor | None = None) -> Model:
-        support, transitions = self.support, Table(self.transition, rounded=self.rounds)
+        support, transitions = self.support, self._transitions()
         start: Tensor = self.start
         cells: Tensor = self.emission
         if kept is not None:
@@ -37,3 +36,32 @@ class Scalar(Parameterisation):
 
     def tables(self) -> Tables:
         return Tables(self.start, self.transition, self.emission)
+
+    def _transitions(self) -> Table | TwoLevelTable:
+        return Table(self.transition, rounded=self.rounds)
+
+
+class TwoLevelScalar(Scalar):
+    """With a table of logits (Z, M) for the next block, and logits of states within blocks."""
+
+    def __init__(self, options: ScalarOptions, support: Support, end: int | None) -> None:
+        super().__init__(options, support, end)
+        blocks = blocks_of(support)
+        self.choice = nn.Parameter(
+            torch.randn(support.num_states, blocks.num_blocks) * options.init_scale
+        )
+
+    def set_tables(self, start: Tensor, transition: Tensor, emission: Tensor) -> None:
+        super().set_tables(start, transition, emission)
+        blocks = transition.view(len(transition), self.choice.shape[1], -1).logsumexp(2)
+        set_possible(self.choice, blocks)
+
+    def _transitions(self) -> TwoLevelTable:
+        return TwoLevelTable(self.choice, self.transition)
+
+
+@register("scalar", ScalarOptions)
+def scalar(options: ScalarOptions, support: Support, end: int | None) -> Scalar:
+    """The module of these options: `Scalar`, or with two levels `TwoLevelScalar`."""
+    kind = TwoLevelScalar if options.transitions == "two-level" else Scalar
+    return kind(options, support, end)

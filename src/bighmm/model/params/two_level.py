@@ -1,4 +1,4 @@
-"""Parameterisations of two-level transitions: networks or embeddings alone, and tables.
+"""The parameterisation of two-level transitions by networks, or by embeddings alone.
 
 A state has one more role than with flat transitions, to choose the next block. The start
 distribution is that of a state before the first, which has vectors of its own to choose a block and
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bighmm.model.model import Model
 from bighmm.model.options import NeuralOptions
+from bighmm.model.params import blocks_of
 from bighmm.model.params.neural import WIDEST, Neural
 from bighmm.model.support import Support
 from bighmm.model.transitions import TwoLevel
@@ -25,13 +26,9 @@ class TwoLevelNeural(Neural):
     """`Neural` with transitions in two levels, for a support with blocks."""
 
     def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
-        if support.partition is None:
-            raise ValueError(
-                f"two-level transitions need blocks, which a {support.kind} support does not have; "
-                "use transitions = flat"
-            )
+        partition = blocks_of(support)
         super().__init__(options, support, end)
-        blocks, width = support.partition.num_blocks, self.options.width
+        blocks, width = partition.num_blocks, self.options.width
         self.blocks = nn.Parameter(torch.randn(blocks, width) * self.options.init_scale)
         self.block_bias = nn.Parameter(torch.zeros(blocks))
 

@@ -20,6 +20,7 @@ from bighmm.model.transitions.flat import Flat
 from bighmm.model.transitions.product import Product, TiledProduct
 from bighmm.model.transitions.table import Table
 from bighmm.model.transitions.two_level import TwoLevel
+from bighmm.model.transitions.two_level_table import TwoLevelTable
 
 __all__ = [
     "EVERY",
@@ -30,6 +31,7 @@ __all__ = [
     "TiledProduct",
     "Transitions",
     "TwoLevel",
+    "TwoLevelTable",
     "register_transitions",
     "restore_transitions",
 ]

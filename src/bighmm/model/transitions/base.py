@@ -113,6 +113,7 @@ class Transitions(Protocol):
 
     def precompute(self) -> None:
         """Compute and cache what every question needs, such as a normaliser."""
+        return None
 
     def blocked_chain(self) -> BlockedChain | None:
         """A fused likelihood of windows in blocks with kernels; None if there is none."""
