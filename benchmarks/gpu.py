@@ -50,14 +50,19 @@ def main(arguments: Arguments) -> None:
     console = Console(width=110)
     for name in arguments.operations or tuple(OPERATIONS):
         chosen = OPERATIONS[name]
-        table = Table("states", "ms", "GiB", "TFLOP/s", "floor ms", "error", title=name)
+        table = Table("states", "ms", "GiB", "TFLOP/s", "floor ms", "error", "", title=name)
         rows = []
-        for states in arguments.states or chosen.states:
-            row = _measure(name, states, arguments.repeats, ceiling)
+        sizes = arguments.states or chosen.states
+        measured = [(name, states) for states in sizes]
+        if chosen.beside:
+            known = OPERATIONS[chosen.beside].states
+            measured += [(chosen.beside, states) for states in sizes if states in known]
+        for operation, states in measured:
+            row = _measure(operation, states, arguments.repeats, ceiling)
             rows.append(row)
             figures = ("ms", "peak_gib", "tflops", "floor_ms")
             shown = [f"{row[key]:.3f}" if key in row else "-" for key in figures]
-            table.add_row(f"{states:,}", *shown, f"{row['error']:.1e}")
+            table.add_row(f"{states:,}", *shown, f"{row['error']:.1e}", operation)
         console.print(table)
         print(f"saved to {save(f'bench/{name}.json', rows)}")
 
@@ -69,7 +74,7 @@ def _measure(name: str, states: int, repeats: int, ceiling: float) -> dict[str, 
     torch.cuda.reset_peak_memory_stats()
     work = chosen.make(states)
     off = work.error()
-    row: dict[str, Any] = {"operation": name, "states": states, "error": off}
+    row: dict[str, Any] = {"operation": name, "states": states, **work.details, "error": off}
     if chosen.peer:
         row["peer"] = chosen.peer
     if not off <= work.tolerance:

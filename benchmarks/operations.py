@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -46,6 +46,7 @@ class Measured:
     error: Callable[[], float]
     tolerance: float
     capture: bool = False  # whether `run` can be captured as a graph; then the graph is timed
+    details: dict[str, Any] = field(default_factory=dict)  # of the configuration, for the result
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,17 @@ class Operation:
     make: Callable[[int], Measured]
     states: tuple[int, ...]
     peer: str | None = None
+    beside: str | None = None  # an operation of which the same sizes are measured in the same run
 
 
 OPERATIONS: dict[str, Operation] = {}
 
 
 def operation(
-    name: str, states: tuple[int, ...], peer: str | None = None
+    name: str, states: tuple[int, ...], peer: str | None = None, beside: str | None = None
 ) -> Callable[[Callable[[int], Measured]], Callable[[int], Measured]]:
     def add(make: Callable[[int], Measured]) -> Callable[[int], Measured]:
-        OPERATIONS[name] = Operation(make, states, peer)
+        OPERATIONS[name] = Operation(make, states, peer, beside)
         return make
 
     return add
@@ -204,7 +206,11 @@ def training_step(
             return math.inf
         return float(((fast - slow) / slow).abs().max())
 
-    return Measured(run, flop, error, 2e-3)
+    blocks = support.partition
+    details = {"batch": shape, "state_dropout": dropout, "rows": rows, **options}
+    if blocks is not None:
+        details |= {"blocks": blocks.num_blocks}
+    return Measured(run, flop, error, 2e-3, details=details)
 
 
 def ptb_like_blocks(words: int = 10_000, blocks: int = 128) -> Tensor:
@@ -228,13 +234,14 @@ def blocked_step(states: int) -> Measured:
 BLOCKS = {2**15: 128, 2**17: 512, 2**20: 4096}
 
 
-@operation("two_level_step", tuple(BLOCKS))
+@operation("two_level_step", tuple(BLOCKS), beside="blocked_step")
 def two_level_step(states: int) -> Measured:
-    """The same with two-level transitions; 128, 512 and 4,096 blocks."""
+    """The same with two-level transitions, in more blocks where there are more states."""
     blocks = BLOCKS[states]
     support, text, end = blocked_text(states, blocks)
     flop = 18.0 * 512 * (states // blocks // 2) ** 2 * 256
-    return training_step(support, (16, 32), 0.5, flop, text, end, transitions="two-level")
+    options = {"transitions": "two-level", "start": "direct"}
+    return training_step(support, (16, 32), 0.5, flop, text, end, rows="touched", **options)
 
 
 def blocked_text(states: int, blocks: int) -> tuple[Blocked, Tensor | None, int]:
