@@ -11,30 +11,37 @@ from bighmm.data.tokenizers import Words
 from bighmm.lm.evaluation import deviation_from_one, evaluate
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.options import NeuralOptions, ScalarOptions
-from bighmm.ops import dense_chain, flat_chain
+from bighmm.ops import dense_chain, flat_chain, two_level_chain
 from models import random_support
 
 pytest.importorskip("triton")
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORDS = Words.build([" ".join(f"w{i}" for i in range(12))])
-OPTIONS = {"scalar": ScalarOptions(), "neural": NeuralOptions(width=8, init_scale=1.0)}
+OPTIONS = {
+    "scalar": ScalarOptions(),
+    "neural": NeuralOptions(width=8, init_scale=1.0),
+    "flat": NeuralOptions(width=8, init_scale=1.0, transitions="flat"),
+}
 COARSE = {"rtol": 1e-2, "atol": 1e-2} if DEVICE.type == "cuda" else {"rtol": 1e-4, "atol": 1e-5}
 
 
-@pytest.fixture(params=["scalar-dense", "neural-dense", "neural-blocked"])
+@pytest.fixture(params=["scalar-dense", "neural-dense", "neural-blocked", "flat-blocked"])
 def lm(request):
-    kind, support = request.param.split("-")
+    options, support = request.param.split("-")
+    kind = "scalar" if options == "scalar" else "neural"
     made = random_support(support, 9, WORDS.size)
-    return HMMLM(kind, OPTIONS[kind], made, WORDS, seed=1).to(DEVICE, "bfloat16")
+    return HMMLM(kind, OPTIONS[options], made, WORDS, seed=1).to(DEVICE, "bfloat16")
 
 
 @pytest.fixture
 def ask(lm, monkeypatch):
     """Put a question to the model with kernels, which must be used, and without."""
-    module, name = (flat_chain, "_FlatChain")
+    module, name = (two_level_chain, "_TwoLevelChain")
     if lm.hmm().support.is_dense:
         module, name = (dense_chain, "_DenseChain")
+    elif lm.hmm().transitions.family == "flat":
+        module, name = (flat_chain, "_FlatChain")
     modules = [m for name, m in sys.modules.items() if name.startswith("bighmm.")]
     used, kernels = [], getattr(module, name)
 

@@ -86,8 +86,9 @@ def backward(
     pieces = by_block.pieces
     place_of = by_block.first if present is None else present.place_of
     where = (pieces, by_block.tokens, by_block.first, place_of)
-    shared = {"TOKENS": by_block.PIECE, "STATES": STATES, "SOME": some}
-    _totals[(len(pieces), triton.cdiv(alive, STATES))](
+    states = STATES if width <= 256 else STATES // 2  # shared memory has no room for more
+    shared = {"TOKENS": by_block.PIECE, "STATES": states, "SOME": some}
+    _totals[(len(pieces), triton.cdiv(alive, states))](
         *where, grad, totals, alive, **shared, num_warps=4
     )
     _gradients[(len(pieces),)](
@@ -105,7 +106,7 @@ def backward(
         **shared,
         WIDTH=max(16, triton.next_power_of_2(width)),
         num_warps=8,
-        num_stages=2,
+        num_stages=2 if width <= 256 else 1,
     )
     return of_emit, of_words, of_bias
 
