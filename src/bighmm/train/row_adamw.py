@@ -23,10 +23,11 @@ class RowAdamW(torch.optim.AdamW):
     its numbers, its moments and its step count stay as they are, and no weight decay is taken from
     it. Where every row has a gradient in every step, this is AdamW.
 
-    A parameter that never had a row gradient is updated by `torch.optim.AdamW` itself. One that had
-    some and then has a dense one is updated in the same way, each row with its own step count. The
-    state of a table has `row_steps` (Z,) beside torch's tensors, whose `step` counts no further.
-    A state of `torch.optim.AdamW` can be loaded: its step is that of every row.
+    A parameter that never had a row gradient and is none of `tables` is updated by
+    `torch.optim.AdamW` itself. A table that has a dense gradient is updated as by rows, each with
+    its own step count. The state of a table has `row_steps` (Z,) beside torch's tensors, whose
+    `step` counts no further. A state of `torch.optim.AdamW` can be loaded: its step is that of
+    every row.
 
     grad_scale: what the fused optimiser divides gradients by (see `Descent.norm`); rows too.
     """

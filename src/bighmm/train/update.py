@@ -158,5 +158,8 @@ def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim
     }
     if settings.rows == "all":
         return torch.optim.AdamW(params.parameters(), **given)
-    tables = params.embeddings() if isinstance(params, Parameterisation) else []
-    return RowAdamW(params.parameters(), tables=[t for t in tables if t.dim() == 2], **given)
+    tables = []  # `embeddings` has the networks of factored ones too, which have no rows of states
+    if isinstance(params, Parameterisation):
+        words = params.word_embedding()
+        tables = [*params.state_embeddings(), *([] if words is None else [words])]
+    return RowAdamW(params.parameters(), tables=tables, **given)

@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from bighmm.ops.row_adamw import Moments, Rates
 
-NUMBERS = {"cpu": 1 << 18}  # changed at a time, which stay in a cache
+NUMBERS = {"cpu": 1 << 16}  # changed at a time, which stay in a cache
 NUMBERS_ELSEWHERE = 1 << 26
 
 
