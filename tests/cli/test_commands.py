@@ -204,7 +204,8 @@ def test_flags_go_over_the_recipe(ask, text, tmp_path):
     found = ask("train", "--recipe", recipe, "--lr", 0.25, "--states=10", "--out", tmp_path / "run")
     used = found["recipe"]
     assert (used["model"]["states"], used["training"]["lr"]) == (10, 0.25)  # from flags
-    assert (used["model"]["parameterisation"], used["options"]) == ("scalar", {"init_scale": 0.5})
+    assert used["model"]["parameterisation"] == "scalar"
+    assert used["options"] == {"init_scale": 0.5, "transitions": "table"}
     assert (used["training"]["batch"], used["training"]["beta1"]) == (8, 0.9)  # file, default
     other = ask(
         *("train", "--recipe", recipe, "--parameters", "neural", "--width", 4),

@@ -67,13 +67,10 @@ class _TakeRowsSparse(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (chosen,) = ctx.saved_tensors
-        rows = torch.sparse_coo_tensor(
-            chosen.unsqueeze(0),
-            grad.contiguous(),
-            ctx.shape,
-            check_invariants=False,  # a check asks the device for the largest row
-            is_coalesced=True,
-        )
+        with torch.sparse.check_sparse_tensor_invariants(False):  # which asks the device
+            rows = torch.sparse_coo_tensor(
+                chosen.unsqueeze(0), grad.contiguous(), ctx.shape, is_coalesced=True
+            )
         return rows, None
 
 
