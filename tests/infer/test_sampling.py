@@ -6,7 +6,7 @@ import torch
 from bighmm.hmm import HMM
 from models import cut_work, random_hmm
 
-KINDS = ["dense-table", "dense-flat", "blocked-flat", "per_token-flat"]
+KINDS = ["dense-table", "dense-flat", "blocked-flat", "blocked-two_level", "per_token-flat"]
 LENGTH = 3
 DRAWS = 4000
 

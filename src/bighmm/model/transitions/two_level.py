@@ -116,6 +116,8 @@ class TwoLevel(Transitions):
         blocks, places = self._cover(columns)
         height, width = count_of(rows), count_of(columns)
         cost = self.block_size * count_of(blocks)
+        if height * width == 0:
+            return self.leaving.new_empty(height, width) if into is None else into
         if needs_gradient(self.operands) or height * cost <= self._at_once:
             found = _take_columns(self._of_blocks(rows, blocks), places)
             return found if into is None else into.copy_(found)
@@ -289,7 +291,7 @@ class TwoLevel(Transitions):
         if self.keeps_choice:
             return self.choice.index_select(0, states)
         choosing = self.choosing.index_select(0, states)
-        return torch.addmm(self.bias, choosing, self.blocks.T).log_softmax(1)
+        return block_choice(choosing, self.blocks, self.bias, impl=self._impl)
 
     def _choice_norm(self, rows: States) -> Tensor:
         """log Σ_m exp(choosing_i · blocks_m + bias_m) (R,); each is computed once and cached."""
@@ -310,8 +312,8 @@ class TwoLevel(Transitions):
         entering = take_states(self.by_block(self.entering), blocks)
         leaving = take_states(self.leaving, rows)
         logits = leaving @ entering.reshape(-1, entering.shape[2]).T
-        moves = logits.view(len(leaving), -1, self.block_size).log_softmax(2)
-        return (moves + self.chosen(rows, blocks).unsqueeze(2)).view(len(leaving), -1)
+        moves = logits.view(len(leaving), len(entering), -1).log_softmax(2)
+        return (moves + self.chosen(rows, blocks).unsqueeze(2)).flatten(1)
 
     def _cover(self, columns: States) -> tuple[States, States]:
         """The blocks of some states, and where the states are among those of these blocks.
