@@ -312,8 +312,11 @@ class TwoLevel(Transitions):
         entering = take_states(self.by_block(self.entering), blocks)
         leaving = take_states(self.leaving, rows)
         logits = leaving @ entering.reshape(-1, entering.shape[2]).T
-        moves = logits.view(len(leaving), len(entering), -1).log_softmax(2)
-        return (moves + self.chosen(rows, blocks).unsqueeze(2)).flatten(1)
+        logits = logits.view(len(leaving), len(entering), -1)
+        chosen = self.chosen(rows, blocks).unsqueeze(2)
+        if needs_gradient(self.operands):
+            return (logits.log_softmax(2) + chosen).flatten(1)
+        return torch.log_softmax(logits, 2, out=logits).add_(chosen).flatten(1)
 
     def _cover(self, columns: States) -> tuple[States, States]:
         """The blocks of some states, and where the states are among those of these blocks.
