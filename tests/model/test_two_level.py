@@ -340,6 +340,47 @@ def test_likeliest_words_open_few_blocks(monkeypatch):
     torch.testing.assert_close(found.log_prob[0], expected.values)
 
 
+def test_in_inference_mode_first(hmm):
+    """What is cached there can be used outside, with a gradient too."""
+    with torch.inference_mode():
+        hmm.next_token([[1, 2]])
+        expected = hmm.log_prob(TEXTS)
+    torch.testing.assert_close(hmm.log_prob(TEXTS), expected)
+    operands = [x.requires_grad_() for x in hmm.transitions.operands]
+    torch.autograd.grad(hmm.log_prob(TEXTS).sum(), operands)
+    with torch.no_grad():
+        torch.testing.assert_close(hmm.next_token(TEXTS), twin(hmm).next_token(TEXTS))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_a_gpu(dtype, limits):
+    plain = two_level("odd")
+    hmm = plain.to("cuda", dtype)
+    if dtype == torch.float32:
+        vectors = [x.bfloat16().float() for x in hmm.transitions.operands[:4]]
+        made = TwoLevel(*vectors, hmm.transitions.bias, rounded=True)
+        hmm = HMM(hmm.start, made, hmm.emissions, hmm.support, hmm.end)
+        plain = hmm.to("cpu", torch.float64)
+    same = {"rtol": 1e-4, "atol": 1e-4, "check_dtype": False}
+    gaps = [[1, -1, 3], [-1, 2, -1], [3, -1, -1]]
+    for ask in (
+        lambda hmm: hmm.log_prob(TEXTS),
+        lambda hmm: hmm.posterior(TEXTS).marginals,
+        lambda hmm: hmm.viterbi(TEXTS).log_prob,
+        lambda hmm: hmm.next_token([*TEXTS, []]),
+        lambda hmm: hmm.best_next(TEXTS, 3).log_prob,
+        lambda hmm: hmm.fill_probs(gaps).words,
+        lambda hmm: hmm.rule_log_prob(c.contains([[2]]), 3),
+        lambda hmm: previous_states(hmm, [0, 3], 3).probs,
+    ):
+        torch.testing.assert_close(ask(hmm).cpu(), ask(plain), **same)
+    generator = torch.Generator("cuda").manual_seed(1)
+    drawn = hmm.sample(2000, 2, [1], generator).cpu()
+    sequences = all_sequences(hmm.vocabulary_size, 2)
+    assert_drawn_from(drawn, sequences, tempered(plain, sequences, [1], 1.0))
+
+
 def test_other_supports_are_asked_through_products():
     made = two_level("odd")
     dense = Dense(made.num_states, made.vocabulary_size)
