@@ -8,10 +8,13 @@ from torch import Tensor
 
 from bighmm.hmm import HMM
 from bighmm.model.support import Blocked, Dense, PerToken, Support
-from bighmm.model.transitions import Flat, Table, Transitions
+from bighmm.model.transitions import Flat, Table, Transitions, TwoLevel
 from bighmm.ops import memory
 
-KINDS = ("dense-table", "dense-flat", "blocked-table", "blocked-flat", "per_token-flat")
+KINDS = (
+    *("dense-table", "dense-flat", "blocked-table", "blocked-flat", "blocked-two_level"),
+    "per_token-flat",
+)
 
 
 def random_hmm(
@@ -35,6 +38,11 @@ def random_hmm(
     transitions: Transitions
     if kind.endswith("table"):
         transitions = Table(normal(states, states))
+    elif kind.endswith("two_level"):
+        blocks = 1 if support.partition is None else support.partition.num_blocks
+        width = 4
+        vectors = (normal(n, width) / (scale * width) ** 0.5 for n in (*[states] * 3, blocks))
+        transitions = TwoLevel(*vectors, normal(blocks))
     else:
         width = 4
         transitions = Flat(normal(states, width) / width**0.5, normal(states, width) / scale)

@@ -23,8 +23,9 @@ from bighmm.infer import best_fill as filling
 from bighmm.infer import best_paths, constrained, counts, fill, filter, joint, predict, sample
 from bighmm.infer.best_fill import BestFill
 from bighmm.infer.best_paths import BestPaths
-from bighmm.infer.counts import Counts
+from bighmm.infer.counts import Counts, check_table
 from bighmm.infer.fill import FillProbs
+from bighmm.infer.predict import BestNext
 from bighmm.infer.rules import Rule
 from bighmm.infer.sequences import Carry, Sequences, validate
 from bighmm.infer.smooth import Posterior, posterior
@@ -36,7 +37,9 @@ from bighmm.model.transitions import Table
 
 Impl = Literal["auto", "torch", "triton", "loop", "tree"]
 
-__all__ = ["HMM", "BestFill", "BestPath", "BestPaths", "Counts", "FillProbs", "Posterior"]
+__all__ = [
+    *("HMM", "BestFill", "BestNext", "BestPath", "BestPaths", "Counts", "FillProbs", "Posterior"),
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,16 @@ class HMM(Model):
         if rule is not None:
             return constrained.next_token(self, rule, remaining, carry)
         return predict.next_token(self, carry)
+
+    @torch.no_grad()
+    def best_next(self, tokens: Any, k: int = 10, lengths: Any = None) -> BestNext:
+        """The k likeliest next tokens of each row, best first, with log p(token | row).
+
+        These are the k highest of `next_token`. Models whose transitions are in two levels look
+        only into those blocks that can hold one of them.
+        """
+        _at_least_one(k, "k")
+        return predict.best_next_tokens(self, self.carry_after(tokens, lengths), k)
 
     @torch.no_grad()
     def rule_log_prob(
@@ -233,6 +246,7 @@ class HMM(Model):
         """How often each start, transition and emission is expected to be used in the rows.
 
         This is the expectation step of Baum-Welch. The counts of transitions are a (Z, Z) tensor.
+        Raises ValueError where that would be too large.
         """
         return counts.expected_counts(self, validate(self, tokens, lengths))
 
@@ -286,7 +300,11 @@ class HMM(Model):
         return predict.next_token(self, carry)
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Plain probabilities: start (Z,), transition (Z, Z), emission (Z, V). For small models."""
+        """Plain probabilities: start (Z,), transition (Z, Z), emission (Z, V). For small models.
+
+        Raises ValueError where a table would be too large.
+        """
+        check_table(self, self.num_states * max(self.num_states, self.vocabulary_size))
         every = torch.arange(self.num_states, device=self.start.device)
         emission = self.support.emission_rows(self.emission, every)
         return self.start.exp(), self.transitions.log_probs().exp(), emission.exp()

@@ -45,6 +45,16 @@ class TestEnumeration:
                 expected = Enumeration(hmm, row).marginals()
                 torch.testing.assert_close(marginals_loop(hmm, row), expected)
 
+    def test_best_next(self, kind, reset):
+        hmm, tokens, lengths = self.case(kind, reset)
+        for k in (1, 3, 2 * hmm.vocabulary_size):
+            found = hmm.best_next(tokens, k, lengths)
+            expected = hmm.next_token(tokens, lengths).topk(min(k, hmm.vocabulary_size))
+            assert torch.equal(found.tokens, expected.indices)
+            torch.testing.assert_close(found.log_prob, expected.values)
+        with pytest.raises(ValueError, match="k must be at least 1"):
+            hmm.best_next(tokens, 0, lengths)
+
     def test_posterior(self, kind, reset):
         hmm, tokens, lengths = self.case(kind, reset)
         answer = hmm.posterior(tokens, lengths)

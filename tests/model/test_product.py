@@ -15,7 +15,7 @@ def pool(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("kind", ["dense-table", "dense-flat"])
+@pytest.mark.parametrize("kind", ["dense-table", "dense-flat", "blocked-two_level"])
 @pytest.mark.parametrize("tile", [1, 20, 2**20])
 @pytest.mark.parametrize(
     ("before", "after"),

@@ -6,7 +6,7 @@ import torch
 from bighmm.base import randomness
 from bighmm.hmm import HMM
 from bighmm.model.support import Blocked, Dense, PerToken
-from bighmm.model.transitions import Flat, Table
+from bighmm.model.transitions import Table
 from bighmm.ops.partition import Partition
 from models import KINDS, normalised_emission, random_hmm, random_support
 
@@ -79,11 +79,7 @@ def test_restricted_model_is_still_a_distribution(kind):
     whole = random_hmm(kind, states=12, vocabulary=7, seed=8)
     kept = whole.support.draw_kept(0.5, torch.tensor(8))
     support = whole.support.restrict(kept)
-    operands = [t.index_select(0, kept) for t in whole.transitions.operands]
-    if isinstance(whole.transitions, Table):
-        transitions = Table(operands[0].index_select(1, kept))
-    else:
-        transitions = Flat(*operands)
+    transitions = whole.transitions.restrict(kept)
     every = torch.arange(7)
     emitted = whole.support.emission_rows(whole.emission, kept)  # (Z', V)
     logits = emitted.T.gather(1, support.states(every).clamp(min=0))
@@ -95,10 +91,9 @@ def test_restricted_model_is_still_a_distribution(kind):
     torch.testing.assert_close(
         hmm.next_token(pairs).exp().sum(1), hmm.log_prob(pairs).isfinite().double()
     )
-    torch.testing.assert_close(
-        hmm.tables()[1],
-        whole.tables()[1][kept][:, kept] / whole.tables()[1][kept][:, kept].sum(1, keepdim=True),
-    )
+    if not kind.endswith("two_level"):  # that one is renormalised within blocks
+        part = whole.tables()[1][kept][:, kept]
+        torch.testing.assert_close(hmm.tables()[1], part / part.sum(1, keepdim=True))
 
 
 def test_every_token_of_a_free_support_keeps_a_state():

@@ -18,10 +18,11 @@ from bighmm.infer.predict import predict_states
 from bighmm.infer.rules import Rule, until
 from bighmm.infer.rules.automaton import Automaton, disjoint_union
 from bighmm.infer.rules.rules import why_impossible
-from bighmm.infer.sample import collect, draw, draw_token, log_moves
+from bighmm.infer.sample import collect, draw_token, log_moves
 from bighmm.infer.sequences import Carry, Sequences, ends_text
 from bighmm.model.model import Model
 from bighmm.ops import memory
+from bighmm.ops.drawing import draw
 from bighmm.ops.log_matmul import finite_or_zero
 
 

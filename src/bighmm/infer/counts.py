@@ -22,6 +22,7 @@ from bighmm.infer.sequences import Carry, Sequences, batches_by_length, cost_per
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.transitions import Table
+from bighmm.ops import memory
 from bighmm.ops.dense_chain import SMALLEST_PROB, dense_chain
 from bighmm.ops.dense_chain.passes import TableEmissions, TableTransitions
 from bighmm.ops.impl import use_triton
@@ -50,11 +51,22 @@ def expected_counts(model: Model, sequences: Sequences) -> Counts:
     return Counts(log_prob, *counting.sums)
 
 
+def check_table(model: Model, numbers: int) -> None:
+    """Raises ValueError if a table of so many numbers is too large an answer."""
+    most = memory.limit(memory.ANSWER, model.start.device)
+    if numbers > most:
+        raise ValueError(
+            f"a table of {model.num_states:,} states would have {numbers:,} numbers, more than the "
+            f"{most:,} that an answer may have; transitions.log_probs gives some rows of it"
+        )
+
+
 class Counting:
     """The counts of one model, expected or known, summed over all the windows that are added."""
 
     def __init__(self, model: Model, impl: str = "auto") -> None:
         """impl: as in `ops`, for dense models that the kernels of `ops.dense_chain` can do."""
+        check_table(model, model.num_states**2)
         with torch.no_grad():
             moves = model.transitions.log_probs()
         self.tables = Sums(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bighmm.infer.gap_sweeps import BackwardSweep, SuffixSums, gap_words, step_forward, sweep_back
 from bighmm.infer.positions import GAP, Position, PositionCache
-from bighmm.infer.sample import draw, log_moves
+from bighmm.infer.sample import log_moves
 from bighmm.infer.sequences import (
     Sequences,
     batches_by_length,
@@ -28,6 +28,7 @@ from bighmm.infer.sequences import (
 )
 from bighmm.model.model import Model
 from bighmm.ops import memory
+from bighmm.ops.drawing import draw
 from bighmm.ops.log_matmul import finite_or_zero
 
 

@@ -73,11 +73,13 @@ class PositionCache:
         group, index = model.support.group(token, tokens.device)
         if isinstance(index, slice) and (index.start, index.stop) == (0, model.num_states):
             group = EVERY_STATE
-        every = torch.arange(model.num_states, device=model.start.device)
+        states = index
+        if isinstance(states, slice):
+            states = torch.arange(states.start, states.stop, device=tokens.device)
         return Position(
             token,
             group,
-            every[index],
+            states,
             index,
             model.emissions.of(tokens).squeeze(0),
             resets=model.reset and token == model.end,

@@ -1,7 +1,8 @@
 """Exact samples from an HMM, with or without a prefix.
 
 At temperature 1 the states are drawn along with the tokens, which needs one row of the transition
-matrix per token. At any other temperature the exact next-token distribution p(x | prefix) is
+matrix per token, or less where the family of transitions draws in steps. At temperature 0 it is the
+likeliest token. At any other temperature the exact next-token distribution p(x | prefix) is
 sharpened or flattened, p^(1/temperature) renormalised, as language models are usually sampled.
 """
 
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor
 
 from bighmm.infer.filter import advance
-from bighmm.infer.predict import next_token
+from bighmm.infer.predict import best_next_tokens, next_token
 from bighmm.infer.sequences import Carry, Sequences, ends_text
 from bighmm.model.model import Model
 from bighmm.model.support import States
 from bighmm.model.transitions import EVERY
 from bighmm.ops import memory
+from bighmm.ops.drawing import draw, draw_many
 
 COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float32 can tell apart
 
@@ -85,16 +87,16 @@ class _AncestralSampler:
             states = self.model.support.states(self.carry.tokens)
             self.state = states.gather(1, within.unsqueeze(1)).squeeze(1).clamp(min=0)
             self.carry = None
-        chunk = memory.at_once(self.model.num_states, self.state.device)
-        parts = zip(self.state.split(chunk), self.fresh.split(chunk), strict=True)
-        self.state = torch.cat([draw(log_moves(self.model, s, f), generator) for s, f in parts])
+        self.state = draw_states(self.model, self.state, self.fresh, generator)
         chunk = memory.at_once(self.model.vocabulary_size, self.state.device)
-        rows = self.model.support.emission_rows
-        tokens = torch.cat(
-            [draw(rows(self.model.emission, s), generator) for s in self.state.split(chunk)]
-        )
+        parts = [self._draw_tokens(some, generator) for some in self.state.split(chunk)]
+        tokens = torch.cat(parts)
         self.fresh = ends_text(self.model, tokens)
         return tokens
+
+    def _draw_tokens(self, states: Tensor, generator: torch.Generator | None) -> Tensor:
+        tokens, log_probs = self.model.support.emitted_tokens(self.model.emission, states)
+        return tokens.gather(1, draw(log_probs, generator).unsqueeze(1)).squeeze(1)
 
 
 class _TokenSampler:
@@ -105,10 +107,25 @@ class _TokenSampler:
         self.carry = carry
 
     def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
-        log_probs = next_token(self.model, self.carry)
-        tokens = draw_token(log_probs, temperature, generator)
+        if temperature == 0:
+            tokens = best_next_tokens(self.model, self.carry, 1).tokens.squeeze(1)
+        else:
+            tokens = draw_token(next_token(self.model, self.carry), temperature, generator)
         _, self.carry = advance(self.model, Sequences.single(tokens), self.carry)
         return tokens
+
+
+def draw_states(
+    model: Model, states: Tensor, fresh: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """The next state after each of `states` (N,); from the start distribution in `fresh` rows."""
+    if not bool(fresh.any()):
+        return model.transitions.draw(states, generator)
+    drawn = torch.empty_like(states)
+    drawn[fresh] = draw_many(model.start, int(fresh.sum()), generator)
+    if not bool(fresh.all()):
+        drawn[~fresh] = model.transitions.draw(states[~fresh], generator)
+    return drawn
 
 
 def log_moves(model: Model, states: Tensor, fresh: Tensor, columns: States = EVERY) -> Tensor:
@@ -123,17 +140,3 @@ def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator
         return log_probs.argmax(1)
     below_best = log_probs - log_probs.amax(1, keepdim=True)
     return draw(below_best / max(temperature, COLDEST), generator)
-
-
-def draw(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One index per row, with probability in proportion to exp(log_weights).
-
-    A random number is looked up among the sums of the weights, so one number is drawn per row;
-    `torch.multinomial` draws one per weight and took most of the time. What has weight zero adds
-    nothing to the sums and is never found.
-    """
-    sums = log_weights.softmax(1).cumsum(1, dtype=torch.float64)
-    total = sums[:, -1:]
-    chosen = torch.rand(total.shape, generator=generator, dtype=sums.dtype, device=sums.device)
-    below = torch.nextafter(total, torch.zeros_like(total))  # rounding must not lead beyond the sum
-    return torch.searchsorted(sums, torch.minimum(chosen * total, below), right=True).squeeze(1)

@@ -79,6 +79,10 @@ def next_words(
     it. Raises ValueError with the reason if they cannot, and if `lm` is not an HMM.
     """
     check_at_least_one(n, "n")
+    predictor = lm.predictor()
+    if rule is None and isinstance(predictor, HMM):
+        best = predictor.best_next(torch.tensor([lm.encode(prefix)], dtype=torch.long), n)
+        return _words(lm.tokenizer, best.tokens[0], best.log_prob[0])
     log_probs = next_log_probs(lm, prefix, rule, length)
     if rule is not None and not bool((log_probs > -torch.inf).any()):
         room = check_length(length, rule)
@@ -153,11 +157,7 @@ def next_log_probs(
 def likeliest_words(tokenizer: Tokenizer, log_probs: Tensor, n: int) -> list[WordProb]:
     """The n likeliest tokens by log_probs (V,), the likeliest first, without impossible ones."""
     top = log_probs.topk(min(n, len(log_probs)))
-    return [
-        WordProb(tokenizer.token(i), math.exp(p), p)
-        for i, p in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        if p > -math.inf
-    ]
+    return _words(tokenizer, top.indices, top.values)
 
 
 def hmm_of(lm: LM, what: str) -> HMM:
@@ -179,6 +179,15 @@ def check_length(length: int | None, rule: object = None) -> int:
             f"under a rule a text has at most {LONGEST} tokens after its prefix, not {length}"
         )
     return length
+
+
+def _words(tokenizer: Tokenizer, ids: Tensor, log_probs: Tensor) -> list[WordProb]:
+    """Tokens (n,) with their log-probabilities (n,), without impossible ones."""
+    return [
+        WordProb(tokenizer.token(i), math.exp(p), p)
+        for i, p in zip(ids.tolist(), log_probs.tolist(), strict=True)
+        if p > -math.inf
+    ]
 
 
 def _batches(lengths: list[int]) -> Iterator[tuple[int, int]]:

@@ -15,6 +15,7 @@ CACHED = 2**26  # a matrix that is kept between steps, 8,192 states square: 256 
 POOLED = 2**25  # memory of parts of matrices that is used again on a CPU: 128 MiB
 RULE_TABLES = 2**26  # tables of the rules that are worked on together: 256 MiB
 LOGITS = 2**28  # logits of a neural language model over a part of a stream: 1 GiB
+ANSWER = 2**30  # a table of pairs of states that is itself the answer, of 32,768: 4 GiB
 GPU_FACTOR = 32
 
 

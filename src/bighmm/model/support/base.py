@@ -135,6 +135,14 @@ class Support(Protocol):
             rows[number, tokens] = emission[tokens, places]
         return rows
 
+    def emitted_tokens(self, emission: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens (N, W) that each of `states` (N,) may emit, ascending, and their log p(x | z).
+
+        Where a state has fewer than W, further tokens have log-probability -inf.
+        """
+        tokens = self._every_token(emission.device).expand(len(states), -1)
+        return tokens, self.emission_rows(emission, states)
+
     def token_log_probs(
         self, emissions: Emissions, log_states: Tensor, tokens: Tensor | None = None
     ) -> Tensor:

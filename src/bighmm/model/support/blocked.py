@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from bighmm.base.settings import check_shares
 from bighmm.model.emissions import Emissions
 from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
+from bighmm.ops import memory
 from bighmm.ops.blocked_emission import blocked_emission
 from bighmm.ops.carry import states_of_blocks
 from bighmm.ops.impl import Impl
@@ -92,28 +92,47 @@ class Blocked(Support):
         block = states // self.states_per_token
         return rows.masked_fill(self.blocks.block_of != block.unsqueeze(1), -torch.inf)
 
+    def emitted_tokens(self, emission: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        by_block, block = self.blocks.by_block, states // self.states_per_token
+        first, sizes = by_block.first.long()[block], by_block.first.diff().long()[block]
+        within = torch.arange(int(sizes.max()) if len(sizes) else 0, device=states.device)
+        missing = within >= sizes.unsqueeze(1)
+        places = (first.unsqueeze(1) + within).masked_fill(missing, 0)
+        tokens = by_block.tokens.long()[places]  # (N, W)
+        cells = tokens * self.states_per_token + (states % self.states_per_token).unsqueeze(1)
+        log_probs = emission.reshape(-1).index_select(0, cells.view(-1)).view(cells.shape)
+        return tokens, log_probs.masked_fill(missing, -torch.inf)
+
     def token_log_probs(
         self, emissions: Emissions, log_states: Tensor, tokens: Tensor | None = None
     ) -> Tensor:
         if tokens is not None:
             return super().token_log_probs(emissions, log_states, tokens)
-        emission, size = emissions.table, self.states_per_token
-        by_block = self.blocks.by_block
-        order, first = by_block.tokens.long(), by_block.first.tolist()
+        result = log_states.new_empty(len(log_states), self.vocabulary_size)
+        # Layout of the products below: blocks of similar sizes together, padded.
+        layout = self.blocks.layout
+        laid = emissions.probs().index_select(0, layout.tokens.clamp(min=0))
+        for rows in memory.pieces(len(log_states), self.num_states, log_states.device):
+            result[rows] = self._token_log_probs(emissions.table, laid, log_states[rows])
+        return result
+
+    def _token_log_probs(self, emission: Tensor, laid: Tensor, log_states: Tensor) -> Tensor:
+        """(B, V), for p(x | z) laid (L, K) as the layout has the tokens."""
+        size, layout, block_of = self.states_per_token, self.blocks.layout, self.blocks.block_of
         blocks = log_states.reshape(-1, self.blocks.num_blocks, size)  # (B, M, K)
         top = finite_or_zero(blocks.amax(2, keepdim=True))
         relative = (blocks - top).reshape(log_states.shape)
-        emitted = emission.index_select(0, order).exp_()
-        block_of = self.blocks.block_of
 
         def multiply(weights: Tensor) -> Tensor:
-            parts = [
-                weights[:, m * size : (m + 1) * size] @ emitted[begin:end].T
-                for m, (begin, end) in enumerate(pairwise(first))
-            ]
-            mass = weights.new_empty(len(weights), len(order))
-            mass[:, order] = torch.cat(parts, dim=1)
-            return mass
+            by_block = weights.view(blocks.shape).transpose(0, 1)
+            parts, place, first = [], 0, 0
+            for count, width in layout.shapes:
+                of_blocks = by_block.index_select(0, layout.blocks[place : place + count])
+                words = laid[first : first + count * width].view(count, width, size)
+                mass = torch.bmm(of_blocks, words.mT)  # (count, B, width)
+                parts.append(mass.transpose(0, 1).reshape(len(weights), -1))
+                place, first = place + count, first + count * width
+            return torch.cat(parts, dim=1).index_select(1, layout.row_of)
 
         def terms(rows: Tensor, columns: Tensor) -> Tensor:
             of_block = (blocks - top)[rows, block_of[columns]]

@@ -16,6 +16,7 @@ from bighmm.model.support.base import States, Support
 from bighmm.model.transitions.product import Product, TiledProduct
 from bighmm.ops import memory
 from bighmm.ops.dense_chain.passes import TransitionPass
+from bighmm.ops.drawing import draw
 from bighmm.ops.flat_chain import Windows
 
 EVERY = slice(None)
@@ -68,6 +69,41 @@ class Transitions(Protocol):
         moves = self.log_probs(rows.reshape(-1)).view(count, size, -1)
         return moves.gather(2, columns.unsqueeze(1).expand(count, size, size))
 
+    def next_states(
+        self, support: Support, tokens: Tensor, log_alpha: Tensor, blocks: Tensor | None = None
+    ) -> Tensor:
+        """log Σ_k exp(log_alpha_k) p(j | z_k) (B, Z), over the K states of each token (B,).
+
+        log_alpha (B, K). With `blocks` (m,) of the support, of the states of these alone: (B, m·K).
+        """
+        states = support.valid_states(tokens)
+        batch, size = states.shape
+        columns: States = EVERY
+        count = self.num_states
+        if blocks is not None:
+            within = torch.arange(support.states_per_token, device=blocks.device)
+            columns = (blocks.unsqueeze(1) * len(within) + within).view(-1)
+            count = len(columns)
+        result = log_alpha.new_empty(batch, count)
+        for part in memory.pieces(batch, size * count, log_alpha.device):
+            moves = self.log_probs(states[part].reshape(-1), columns)
+            weighted = moves.view(-1, size, count).add_(log_alpha[part].unsqueeze(2))
+            result[part] = weighted.logsumexp(1)
+        return result
+
+    def next_blocks(self, support: Support, tokens: Tensor, log_alpha: Tensor) -> Tensor | None:
+        """log p(the next state is in block m of the support) (B, M), given as for `next_states`.
+
+        None unless this is far cheaper than `next_states` and the support has the blocks of the
+        transitions.
+        """
+        return None
+
+    def draw(self, states: Tensor, generator: torch.Generator | None) -> Tensor:
+        """One state (N,) from p(j | i) for each of the states i (N,)."""
+        parts = states.split(memory.at_once(self.num_states, states.device))
+        return torch.cat([draw(self.log_probs(some), generator) for some in parts])
+
     def product(self, before: States = EVERY, after: States = EVERY) -> Product:
         """Products with the part of the matrix from the states `before` to `after`.
 
@@ -83,6 +119,11 @@ class Transitions(Protocol):
             return TiledProduct(copy.copy(self), EVERY, EVERY, memory.WORKING)
 
         return cached_object(self, "_product", whole)
+
+    @property
+    def grain(self) -> int:
+        """Columns of `log_probs` are computed in groups of so many neighbouring states."""
+        return 1
 
     @property
     def caches_matrix(self) -> bool:

@@ -9,7 +9,8 @@ the products that fill it (docs/log.md).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -19,6 +20,8 @@ from bighmm.base.caching import outside_inference_mode
 from bighmm.model.support.base import States
 from bighmm.ops import memory
 from bighmm.ops.log_matmul import log_product
+
+LOWEST = 256  # rows of a tile of a large matrix at least: products with fewer are slow
 
 
 class Product(Protocol):
@@ -45,6 +48,8 @@ class Matrix(Protocol):
     def num_states(self) -> int: ...
     @property
     def operands(self) -> tuple[Tensor, ...]: ...
+    @property
+    def grain(self) -> int: ...
     def log_probs(self, rows: States, columns: States, into: Tensor | None = None) -> Tensor: ...
 
 
@@ -57,11 +62,12 @@ class TiledProduct:
 
     def __init__(self, transitions: Matrix, before: States, after: States, elements: int) -> None:
         self.transitions = transitions
-        self.before, self.after = (_bounded(s, transitions.num_states) for s in (before, after))
-        self.height, self.width = _count(self.before), _count(self.after)
+        self.before, self.after = (bounded(s, transitions.num_states) for s in (before, after))
+        self.height, self.width = count_of(self.before), count_of(self.after)
         like = transitions.operands[0]
         self.like = like.detach()
-        self.tiles = _cut(self.height, self.width, memory.limit(elements, like.device))
+        most, first = memory.limit(elements, like.device), _first(self.after)
+        self.tiles = _cut(self.height, self.width, most, transitions.grain, first)
         self.kept: list[Tensor] = []
         self.memory: Tensor | None = None
         self.pool = _POOL
@@ -79,12 +85,13 @@ class TiledProduct:
 
         def multiply(weights: Tensor) -> Tensor:
             mass = weights.new_zeros(len(weights), self.width)
-            for rows, columns, probs in self._each():
+            alive = (weights > 0).any(0)
+            for rows, columns, probs in self._each(lambda rows, _: bool(alive[rows].any())):
                 mass[:, columns].addmm_(weights[:, rows], probs)
             return mass
 
         def terms(rows: Tensor, columns: Tensor) -> Tensor:
-            moves = self.transitions.log_probs(self.before, _of(self.after, columns))
+            moves = self.transitions.log_probs(self.before, some_of(self.after, columns))
             return moves.T + log_alpha[rows]
 
         return log_product(
@@ -97,20 +104,24 @@ class TiledProduct:
 
         def multiply(weights: Tensor) -> Tensor:
             mass = weights.new_zeros(len(weights), self.height)
-            for rows, columns, probs in self._each():
+            alive = (weights > 0).any(0)
+            for rows, columns, probs in self._each(lambda _, columns: bool(alive[columns].any())):
                 mass[:, rows].addmm_(weights[:, columns], probs.T)
             return mass
 
         def terms(rows: Tensor, columns: Tensor) -> Tensor:
-            moves = self.transitions.log_probs(_of(self.before, columns), self.after)
+            moves = self.transitions.log_probs(some_of(self.before, columns), self.after)
             return moves + log_beta[rows]
 
         return log_product(
             log_beta, multiply, terms, lambda: self._reachable(log_beta, ahead=False)
         )
 
-    def _each(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Tiles of the part in probability space, with where they are."""
+    def _each(self, used: Callable[[slice, slice], bool]) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Tiles of the part in probability space, with where they are.
+
+        Those that are not `used` are left out, unless all are kept.
+        """
         if self.kept:
             yield from ((*place, probs) for place, probs in zip(self.tiles, self.kept, strict=True))
             return
@@ -118,12 +129,14 @@ class TiledProduct:
         space = self.pool.take(self.size, self.like) if keeps else None
         made, first = [], 0
         for rows, columns in self.tiles:
+            if not keeps and not used(rows, columns):
+                continue
             tile = None
             if space is not None:
                 shape = rows.stop - rows.start, columns.stop - columns.start
                 tile = space[first : first + shape[0] * shape[1]].view(shape)
                 first += tile.numel()
-            some = _of(self.before, rows), _of(self.after, columns)
+            some = some_of(self.before, rows), some_of(self.after, columns)
             tile = self.transitions.log_probs(*some, into=tile).exp_()
             if keeps:
                 made.append(tile)
@@ -136,7 +149,7 @@ class TiledProduct:
         alive = (log_vector > -torch.inf).to(log_vector.dtype)
         found = alive.new_zeros(len(alive), self.width if ahead else self.height)
         for rows, columns in self.tiles:
-            some = _of(self.before, rows), _of(self.after, columns)
+            some = some_of(self.before, rows), some_of(self.after, columns)
             possible = (self.transitions.log_probs(*some) > -torch.inf).to(alive.dtype)
             if ahead:
                 found[:, columns].addmm_(alive[:, rows], possible)
@@ -174,27 +187,45 @@ class _Pool:
 _POOL = _Pool()
 
 
-def _bounded(states: States, num_states: int) -> States:
+def bounded(states: States, num_states: int) -> States:
     """A slice with its two ends, or ids as they are."""
     return slice(*states.indices(num_states)[:2]) if isinstance(states, slice) else states
 
 
-def _count(states: States) -> int:
+def count_of(states: States) -> int:
     return states.stop - states.start if isinstance(states, slice) else len(states)
 
 
-def _cut(height: int, width: int, elements: int) -> list[tuple[slice, slice]]:
-    """Tiles of at most about so many elements, cut along the longer side."""
+def _first(states: States) -> int:
+    return states.start if isinstance(states, slice) else 0
+
+
+def _cut(
+    height: int, width: int, elements: int, grain: int = 1, first: int = 0
+) -> list[tuple[slice, slice]]:
+    """Tiles of at most about so many elements, cut along the longer side, or both if both are long.
+
+    Columns are the states from `first` on, and are cut at multiples of `grain` where they are cut.
+    """
     if height >= width:
-        step = max(1, elements // max(1, width))
-        cuts = [slice(i, min(i + step, height)) for i in range(0, height, step)]
-        return [(rows, slice(0, width)) for rows in cuts]
-    step = max(1, elements // max(1, height))
-    cuts = [slice(j, min(j + step, width)) for j in range(0, width, step)]
-    return [(slice(0, height), columns) for columns in cuts]
+        narrow = max(1, elements // LOWEST)
+        columns = [slice(0, width)] if width <= narrow else _steps(width, narrow, grain, first)
+        step = max(1, elements // max(1, min(width, narrow)))
+        rows = [slice(i, min(i + step, height)) for i in range(0, height, step)]
+    else:
+        rows = [slice(0, height)]
+        columns = _steps(width, max(1, elements // max(1, height)), grain, first)
+    return [(r, c) for r in rows for c in columns]
 
 
-def _of(states: States, some: States) -> States:
+def _steps(width: int, step: int, grain: int, first: int) -> list[slice]:
+    """0 … width-1 in pieces of about `step`, cut where the place after `first` is in the grain."""
+    step = max(grain, step // grain * grain)
+    cuts = [0, *range(step - first % grain, width, step), width]
+    return [slice(i, j) for i, j in pairwise(cuts)]
+
+
+def some_of(states: States, some: States) -> States:
     """Some of the states, by their places among them."""
     if isinstance(states, Tensor):
         return states[some]
