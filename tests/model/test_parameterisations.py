@@ -6,6 +6,8 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.model import params
 from bighmm.model.options import NeuralOptions, ScalarOptions
+from bighmm.model.params.scalar import TwoLevelScalar
+from bighmm.model.params.two_level import TwoLevelNeural
 from bighmm.model.support import Blocked, Dense, PerToken
 from models import random_support
 
@@ -13,14 +15,24 @@ STATES, VOCABULARY, WIDTH, END = 12, 7, 4, 0
 SUPPORTS = ["dense", "blocked", "per_token"]
 
 
-def neural(entering="embedding", embeddings="independent"):
-    return NeuralOptions(width=WIDTH, entering=entering, embeddings=embeddings, init_scale=1.0)
+def neural(entering="embedding", embeddings="independent", transitions="flat"):
+    return NeuralOptions(
+        width=WIDTH,
+        entering=entering,
+        embeddings=embeddings,
+        transitions=transitions,
+        init_scale=1.0,
+    )
 
 
 CASES = {f"scalar-{support}": ("scalar", ScalarOptions(), support) for support in SUPPORTS}
+CASES["scalar-two-level"] = ("scalar", ScalarOptions(transitions="two-level"), "blocked")
 for _entering in ("embedding", "mlp"):
     for _support in SUPPORTS:
         CASES[f"neural-{_entering}-{_support}"] = ("neural", neural(_entering), _support)
+    for _kind in ("factored", "independent"):
+        _options = neural(_entering, _kind, "two-level")
+        CASES[f"two-level-{_entering}-{_kind}"] = ("neural", _options, "blocked")
     CASES[f"neural-{_entering}-factored"] = ("neural", neural(_entering, "factored"), "blocked")
 
 
@@ -51,7 +63,7 @@ def count(kind, options, support):
     ],
 )
 def test_neural_parameter_counts(states, vocabulary, embeddings, expected):
-    options = NeuralOptions(embeddings=embeddings)
+    options = NeuralOptions(embeddings=embeddings, transitions="flat")
     assert count("neural", options, ptb_support(states, vocabulary)) == expected
 
 
@@ -88,14 +100,25 @@ def test_single_precision_is_normalised(module):
         assert_sums_to_one(table)
 
 
+def renormalised(rows, kept, number):
+    """Rows (R, Z) over the states kept, each of `number` blocks with the probability it had."""
+    blocks = rows.view(len(rows), number, -1).sum(2, keepdim=True)
+    found = rows[:, kept].view(len(rows), number, -1)
+    return (blocks * found / found.sum(2, keepdim=True)).view(len(rows), -1)
+
+
 @pytest.mark.parametrize("rate", [0.5, 0.9])
 def test_dropout_restricts_and_renormalises(module, rate):
     kept = module.support.draw_kept(rate, torch.tensor(5))
     start, transition, emission = HMM.of(module()).tables()
-    start, transition = start[kept], transition[kept][:, kept]
     restricted = HMM.of(module(kept)).tables()
-    torch.testing.assert_close(restricted[0], start / start.sum())
-    torch.testing.assert_close(restricted[1], transition / transition.sum(1, keepdim=True))
+    blocks = module.support.partition
+    within = isinstance(module, TwoLevelNeural | TwoLevelScalar)
+    number = blocks.num_blocks if within else 1
+    start_number = blocks.num_blocks if isinstance(module, TwoLevelNeural) else 1
+    expected = renormalised(start.unsqueeze(0), kept, start_number).squeeze(0)
+    torch.testing.assert_close(restricted[0], expected)
+    torch.testing.assert_close(restricted[1], renormalised(transition[kept], kept, number))
     torch.testing.assert_close(restricted[2], emission[kept])
 
 
@@ -117,7 +140,8 @@ CANCELS = {  # they shift all start logits, or all logits of a row, by the same 
 
 def test_gradients_reach_every_parameter(module):
     cancels = set(CANCELS)
-    if not hasattr(module, "before_first"):
+    raw = isinstance(module, TwoLevelNeural) and module.options.entering == "embedding"
+    if raw or not hasattr(module, "before_first"):
         cancels.add("state.compose.entering.norm.bias")
     tokens = torch.cartesian_prod(*[torch.arange(VOCABULARY)] * 3)
     HMM.of(module()).log_prob(tokens).sum().backward()

@@ -19,12 +19,21 @@ FORMS = ("start", "transition", "emission")
 
 
 def options_of(name, **changes):
-    return params.find(name).options(**{"width": WIDTH, "heads": 2, **changes})
+    """With flat transitions; test_two_level has the others."""
+    flat = {"width": WIDTH, "heads": 2, "transitions": "flat"}
+    return params.find(name).options(**{**flat, **changes})
 
 
 def build(name, support="dense", **changes):
     made = random_support(support, STATES, VOCABULARY)
     return params.build(name, options_of(name, **changes), made, END, seed=1).double()
+
+
+def chosen(forms):
+    """The options for "factored" or "direct" start, transition and emission."""
+    start, transition, emission = forms
+    transitions = "flat" if transition == "factored" else "table"
+    return {"start": start, "transitions": transitions, "emission": emission}
 
 
 def assert_is_a_model(module):
@@ -48,7 +57,7 @@ def test_variants(name, support):
 @pytest.mark.parametrize("entering", ["embedding", "mlp"])
 @pytest.mark.parametrize("forms", list(itertools.product(["factored", "direct"], repeat=3)))
 def test_every_part_is_factored_or_direct(forms, entering, support):
-    module = build("neural", support, entering=entering, **dict(zip(FORMS, forms, strict=True)))
+    module = build("neural", support, entering=entering, **chosen(forms))
     assert_is_a_model(module)
     names = {name for name, _ in module.named_parameters()}
     for part, form in zip(FORMS, forms, strict=True):
@@ -68,9 +77,8 @@ def test_dropout_restricts_and_renormalises(name):
 
 
 def test_direct_parts_under_dropout():
-    direct = dict.fromkeys(FORMS, "direct")
     for support in ("dense", "blocked", "per_token"):
-        module = build("neural", support, **direct)
+        module = build("neural", support, **chosen(["direct"] * 3))
         kept = module.support.draw_kept(0.5, torch.tensor(5))
         transition, emission = HMM.of(module()).tables()[1:]
         restricted = HMM.of(module(kept)).tables()

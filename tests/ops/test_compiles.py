@@ -22,7 +22,7 @@ def test_kernels_compile(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        for part in ("blocked", "others")
+        for part in ("blocked", "blocks", "others")
     ]
     compiled, kernels = set(), set()
     for process in running:
