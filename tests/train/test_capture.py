@@ -69,6 +69,7 @@ def one_step(module, dropout, step):
     lengths = torch.tensor([5, 5, 3])
     ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
     state, key = likelihood.initial_state(3), randomness.key(1, step)
+    likelihood.prepare([Batch(ids.numpy(), lengths.numpy(), continues=False)])
 
     def run():
         loss, after = likelihood(Window(ids, lengths), state, key)
@@ -139,7 +140,7 @@ def dense_stand_in(name):
     if direct:
         options["emission"] = "direct"
     if direct.startswith("all"):
-        options |= {"start": "direct", "transition": "direct"}
+        options |= {"start": "direct", "transitions": "table"}
     if name == "wide":
         kind, options = "monolithic-transformer", {"width": 520, "layers": 1}
     made = params.build(

@@ -94,8 +94,10 @@ class ScalarOptions:
     """One softmax over all states, or first the next block, then a state in it."""
 
 
-def with_new_names(options: dict[str, Any]) -> dict[str, Any]:
+def with_new_names(options: Any) -> Any:
     """Options as a file has them, with the names and values of today."""
+    if not isinstance(options, dict):
+        return options
     forms = {"factored": "flat", "direct": "table"}
     return {
         "transitions" if name == "transition" else name: (

@@ -17,6 +17,7 @@ from bighmm.model.params import blocks_of
 from bighmm.model.params.neural import WIDEST, Neural
 from bighmm.model.support import Support
 from bighmm.model.transitions import TwoLevel
+from bighmm.ops.impl import use_triton
 from bighmm.ops.present_blocks import Present
 from bighmm.ops.residual import scores
 from bighmm.ops.rounding import round_to_bfloat16
@@ -34,8 +35,12 @@ class TwoLevelNeural(Neural):
 
     @property
     def for_some_blocks(self) -> bool:
-        """Not where a state's vectors depend on all others, or emissions are a table."""
-        return self.options.network == "mlp" and self.options.emission == "factored"
+        """Not where a state's vectors depend on all others, or emissions are a table; on a GPU only
+        with kernels, which need not be told how many blocks there are."""
+        options = self.options
+        kernels = self.rounds and options.width <= WIDEST
+        with_kernels = kernels or not use_triton(self.blocks)
+        return with_kernels and options.network == "mlp" and options.emission == "factored"
 
     def forward(self, kept: Tensor | None = None, present: Present | None = None) -> Model:
         """present: the blocks that `kept` are states of, if not of all."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bighmm.ops.chain import chain_log_sum
 from bighmm.ops.flat_chain.plain import Windows
+from bighmm.ops.impl import use_triton
 
 
 class Vectors(NamedTuple):
@@ -26,16 +27,19 @@ class Vectors(NamedTuple):
 def tiles(vectors: Vectors, before: Tensor, after: Tensor) -> Tensor:
     """log p(j | i) (N, K, K) for the states i of blocks `before` (N,) and j of `after` (N,).
 
-    Pairs that occur several times are computed once.
+    On a CPU, pairs that occur several times are computed once; to find them, a GPU would have to be
+    asked for their number.
     """
-    count = vectors.choice.shape[1]
-    pairs, place = torch.unique(before * count + after, return_inverse=True)
-    before, after = pairs // count, pairs % count
+    count, place = vectors.choice.shape[1], None
+    if not use_triton(before):
+        pairs, place = torch.unique(before * count + after, return_inverse=True)
+        before, after = pairs // count, pairs % count
     leaving = vectors.by_block(vectors.leaving).index_select(0, before)
     entering = vectors.by_block(vectors.entering).index_select(0, after)
     moves = torch.bmm(leaving, entering.mT).log_softmax(2)
     chosen = vectors.by_block(vectors.choice).transpose(1, 2)[before, after]
-    return (moves + chosen.unsqueeze(2)).index_select(0, place)
+    found = moves + chosen.unsqueeze(2)
+    return found if place is None else found.index_select(0, place)
 
 
 def two_level_chain(
