@@ -298,7 +298,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             support = _restore_support(config["support"], tensors, folder, tokenizer.size)
             options = params.find(config["kind"]).options(**with_new_names(config["options"]))
             lm = cls(config["kind"], options, support, tokenizer)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             raise ValueError(f"{folder / CONFIG} describes no model: {reason}") from None
         try:
