@@ -1,6 +1,7 @@
 """Tokens per second of training, from text on the disk to new parameters.
 
     python benchmarks/training.py papers/lee2025/recipes/scalar-512.toml --data FOLDER
+    python benchmarks/training.py quickstart benchmarks/recipes/quickstart-flat.toml --device cpu
 
 Each recipe is trained for some steps that are not timed, in which kernels are compiled and a graph
 is captured, and then for `--tokens` more. The timed part is what `bighmm train` does between two
@@ -21,7 +22,7 @@ import tyro
 from bighmm.data.corpus import Corpus, prepare
 from bighmm.lm.opening import find_device
 from bighmm.train.phases import make_runner
-from bighmm.train.recipe import InitialSettings, Recipe, read_recipe
+from bighmm.train.recipe import InitialSettings, Recipe, find_recipe
 from bighmm.train.schedule import make_schedule
 from bighmm.train.setup import new_model, training_batches
 from record import save, surroundings
@@ -29,7 +30,8 @@ from record import save, surroundings
 
 @dataclass(frozen=True)
 class Arguments:
-    recipes: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recipes: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Files, or names of packaged recipes."""
     data: str = "pydoc"
     tokenizer: str | None = None
     tokens: int = 50_000_000
@@ -45,10 +47,11 @@ def main(arguments: Arguments) -> None:
     device = find_device(arguments.device)
     corpus = prepare(arguments.data, tokenizer=arguments.tokenizer)
     rows = []
-    for path in arguments.recipes:
-        row = measure(read_recipe(path), corpus, device, arguments)
-        rows.append({"operation": "training", "recipe": path.stem, **row, **surroundings()})
-        print(f"{path.stem}: {row['tokens_per_second'] / 1e6:.2f}M tokens per second")
+    for name in arguments.recipes:
+        row = measure(find_recipe(name), corpus, device, arguments)
+        recipe = Path(name).stem
+        rows.append({"operation": "training", "recipe": recipe, **row, **surroundings()})
+        print(f"{recipe}: {row['tokens_per_second']:,.0f} tokens per second")
     print(f"saved to {save(arguments.out, rows)}")
 
 
@@ -75,7 +78,10 @@ def measure(
     _wait(device)
     seconds = time.perf_counter() - began
     return {
+        "corpus": corpus.folder.name,
         "states": recipe.model.states,
+        "blocks": recipe.model.blocks if recipe.model.support == "blocked" else None,
+        "options": dataclasses.asdict(recipe.options),
         "num_parameters": sum(p.numel() for p in lm.params.parameters()),
         "tokens": tokens,
         "seconds": seconds,
