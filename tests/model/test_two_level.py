@@ -299,10 +299,12 @@ def test_coldest_samples_are_the_likeliest_words(hmm):
 def test_drawn_states(hmm):
     probs = by_definition(hmm.transitions).exp()[1]
     generator = torch.Generator().manual_seed(5)
-    drawn = hmm.transitions.draw(torch.full((4000,), 1), generator)
+    going_on = torch.zeros(4000, dtype=torch.bool)
+    drawn = hmm.transitions.draw(torch.full((4000,), 1), going_on, hmm.start, generator)
     states = torch.arange(hmm.num_states).unsqueeze(1)
     assert_drawn_from(drawn.unsqueeze(1), states, probs)
-    assert hmm.transitions.draw(drawn[:0], generator).shape == (0,)
+    none = hmm.transitions.draw(drawn[:0], going_on[:0], hmm.start, generator)
+    assert none.shape == (0,)
 
 
 def test_filled_and_under_a_rule(hmm):

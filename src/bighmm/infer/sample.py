@@ -21,7 +21,7 @@ from bighmm.model.model import Model
 from bighmm.model.support import States
 from bighmm.model.transitions import EVERY
 from bighmm.ops import memory
-from bighmm.ops.drawing import draw, draw_many
+from bighmm.ops.drawing import draw
 
 COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float32 can tell apart
 
@@ -87,7 +87,8 @@ class _AncestralSampler:
             states = self.model.support.states(self.carry.tokens)
             self.state = states.gather(1, within.unsqueeze(1)).squeeze(1).clamp(min=0)
             self.carry = None
-        self.state = draw_states(self.model, self.state, self.fresh, generator)
+        transitions, start = self.model.transitions, self.model.start
+        self.state = transitions.draw(self.state, self.fresh, start, generator)
         chunk = memory.at_once(self.model.vocabulary_size, self.state.device)
         parts = [self._draw_tokens(some, generator) for some in self.state.split(chunk)]
         tokens = torch.cat(parts)
@@ -113,19 +114,6 @@ class _TokenSampler:
             tokens = draw_token(next_token(self.model, self.carry), temperature, generator)
         _, self.carry = advance(self.model, Sequences.single(tokens), self.carry)
         return tokens
-
-
-def draw_states(
-    model: Model, states: Tensor, fresh: Tensor, generator: torch.Generator | None
-) -> Tensor:
-    """The next state after each of `states` (N,); from the start distribution in `fresh` rows."""
-    if not bool(fresh.any()):
-        return model.transitions.draw(states, generator)
-    drawn = torch.empty_like(states)
-    drawn[fresh] = draw_many(model.start, int(fresh.sum()), generator)
-    if not bool(fresh.all()):
-        drawn[~fresh] = model.transitions.draw(states[~fresh], generator)
-    return drawn
 
 
 def log_moves(model: Model, states: Tensor, fresh: Tensor, columns: States = EVERY) -> Tensor:

@@ -99,10 +99,19 @@ class Transitions(Protocol):
         """
         return None
 
-    def draw(self, states: Tensor, generator: torch.Generator | None) -> Tensor:
-        """One state (N,) from p(j | i) for each of the states i (N,)."""
-        parts = states.split(memory.at_once(self.num_states, states.device))
-        return torch.cat([draw(self.log_probs(some), generator) for some in parts])
+    def draw(
+        self, states: Tensor, fresh: Tensor, start: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        """One state (N,) from p(j | i) for each of the states i (N,).
+
+        In `fresh` rows (N,) bool it is drawn from the `start` distribution, log p(j) (Z,).
+        """
+        chunk = memory.at_once(self.num_states, states.device)
+        drawn = []
+        for some, anew in zip(states.split(chunk), fresh.split(chunk), strict=True):
+            log_probs = torch.where(anew.unsqueeze(1), start, self.log_probs(some))
+            drawn.append(draw(log_probs, generator))
+        return torch.cat(drawn)
 
     def product(self, before: States = EVERY, after: States = EVERY) -> Product:
         """Products with the part of the matrix from the states `before` to `after`.

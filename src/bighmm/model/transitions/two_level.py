@@ -28,7 +28,7 @@ from bighmm.model.transitions.table import take_states
 from bighmm.model.transitions.two_level_product import BlockProduct
 from bighmm.ops import memory
 from bighmm.ops.block_choice import block_choice
-from bighmm.ops.drawing import draw
+from bighmm.ops.drawing import draw, draw_many
 from bighmm.ops.flat_chain import Windows
 from bighmm.ops.gather import take_rows
 from bighmm.ops.impl import Impl
@@ -195,10 +195,12 @@ class TwoLevel(Transitions):
         return result
 
     @torch.no_grad()
-    def draw(self, states: Tensor, generator: torch.Generator | None) -> Tensor:
+    def draw(
+        self, states: Tensor, fresh: Tensor, start: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
         """As of `Transitions`: first a block, then a state of it, from M + K logits for each."""
         if self.present is not None:
-            return super().draw(states, generator)
+            return super().draw(states, fresh, start, generator)
         drawn, size = [], self.block_size
         cost = max(len(self.blocks), self.entering.shape[1] * size)
         for some in states.split(memory.at_once(cost, states.device)):
@@ -207,7 +209,9 @@ class TwoLevel(Transitions):
             leaving = self.leaving.index_select(0, some)
             within = draw(torch.bmm(entering, leaving.unsqueeze(2)).squeeze(2), generator)
             drawn.append(block * size + within)
-        return torch.cat(drawn) if drawn else states
+        found = torch.cat(drawn) if drawn else states
+        anew = torch.nonzero(fresh).squeeze(1)
+        return found.index_copy(0, anew, draw_many(start, len(anew), generator))
 
     def product(self, before: States = EVERY, after: States = EVERY) -> Product:
         """As of `Transitions`.
