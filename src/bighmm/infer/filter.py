@@ -61,8 +61,9 @@ def advance(
     """
     if model.support.is_dense:
         return dense.advance(model, window, carry, impl)
-    if window.ids.numel() and use_triton(model.start, impl):
-        found = _fused(model, window, carry)
+    kernels = use_triton(model.start, impl)
+    if window.ids.numel() and (kernels or (impl == "auto" and not model.start.is_cuda)):
+        found = _fused(model, window, carry, kernels)
         if found is not None:
             return found
     log_sum, log_alpha = chain_log_sum(*potentials(model, window, carry), impl)
@@ -82,10 +83,12 @@ def can_be_captured(model: Model) -> bool:
     return model.transitions.capturable and model.start.dtype == torch.float32
 
 
-def _fused(model: Model, window: Sequences, carry: Carry) -> tuple[Tensor, Carry] | None:
-    """The same with the kernels of the transitions' family, where it has any for blocks."""
-    blocks, chain = model.support.partition, model.transitions.blocked_chain()
-    if blocks is None or chain is None or model.start.dtype != torch.float32:
+def _fused(
+    model: Model, window: Sequences, carry: Carry, kernels: bool
+) -> tuple[Tensor, Carry] | None:
+    """The same as the transitions' family does it in one piece, where it does so for blocks."""
+    blocks, chain = model.support.partition, model.transitions.blocked_chain(kernels)
+    if blocks is None or chain is None or (kernels and model.start.dtype != torch.float32):
         return None
     batch, time = window.ids.shape
     emitted = model.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,10 +84,11 @@ class EagerRunner:
 
     def run(self, step: int, count: int) -> list[StepResult]:
         results = []
-        for i in range(count):
-            results.append(self.measure(step + i))
-            if results[-1].finite:
-                self.apply(results[-1])
+        with _threads(getattr(self.update.params, "cpu_threads", None), self.device):
+            for i in range(count):
+                results.append(self.measure(step + i))
+                if results[-1].finite:
+                    self.apply(results[-1])
         return results
 
     def measure(self, step: int) -> StepResult:
@@ -127,6 +129,20 @@ class EagerRunner:
         if not self.full_batch:
             return iter([self.batches.batch(step)])
         return (self.batches.batch(i) for i in range(self.batches.steps_per_epoch))
+
+
+@contextmanager
+def _threads(most: int | None, device: torch.device) -> Iterator[None]:
+    """Context in which torch uses so many threads at most."""
+    before = torch.get_num_threads()
+    if device.type != "cpu" or most is None or most >= before:
+        yield
+        return
+    torch.set_num_threads(most)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def on_device(batch: Batch, device: torch.device) -> Window:

@@ -92,6 +92,11 @@ class Parameterisation(nn.Module):
             set_possible(logits, log_probs)
 
     @property
+    def cpu_threads(self) -> int | None:
+        """How many threads of a CPU a training step can use at most; None for as many as it has."""
+        return None
+
+    @property
     def for_some_blocks(self) -> bool:
         """Whether `forward` takes a second argument: the `Present` blocks that `kept` are of, which
         is all that a text without other blocks needs."""

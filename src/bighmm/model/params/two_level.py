@@ -22,6 +22,8 @@ from bighmm.ops.present_blocks import Present
 from bighmm.ops.residual import scores
 from bighmm.ops.rounding import round_to_bfloat16
 
+SMALL = 2**20  # numbers of a table of state vectors
+
 
 class TwoLevelNeural(Neural):
     """`Neural` with transitions in two levels, for a support with blocks."""
@@ -32,6 +34,11 @@ class TwoLevelNeural(Neural):
         blocks, width = partition.num_blocks, self.options.width
         self.blocks = nn.Parameter(torch.randn(blocks, width) * self.options.init_scale)
         self.block_bias = nn.Parameter(torch.zeros(blocks))
+
+    @property
+    def cpu_threads(self) -> int | None:
+        """A step of a small model is hundreds of operations too short to share (docs/log.md)."""
+        return 1 if self.support.num_states * self.options.width <= SMALL else None
 
     @property
     def for_some_blocks(self) -> bool:

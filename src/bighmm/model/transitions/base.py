@@ -165,8 +165,11 @@ class Transitions(Protocol):
         """Compute and cache what every question needs, such as a normaliser."""
         return None
 
-    def blocked_chain(self) -> BlockedChain | None:
-        """A fused likelihood of windows in blocks with kernels; None if there is none."""
+    def blocked_chain(self, kernels: bool) -> BlockedChain | None:
+        """A fused likelihood of windows in blocks; None if there is none.
+
+        kernels: with Triton; otherwise on a CPU.
+        """
         return None
 
     def dense_pass(self) -> TransitionPass | None:

@@ -90,8 +90,8 @@ class Flat(Transitions):
     def precompute(self) -> None:
         _ = self.norm
 
-    def blocked_chain(self) -> BlockedChain | None:
-        return self._blocked_chain if self._impl == "auto" else None
+    def blocked_chain(self, kernels: bool) -> BlockedChain | None:
+        return self._blocked_chain if kernels and self._impl == "auto" else None
 
     def dense_pass(self) -> FactoredTransitions | None:
         return FactoredTransitions() if self.rounded else None

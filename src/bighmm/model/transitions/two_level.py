@@ -15,6 +15,7 @@ only its normalisers (Z,) are cached.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -248,14 +249,16 @@ class TwoLevel(Transitions):
         if self.keeps_choice:
             _ = self.choice
 
-    def blocked_chain(self) -> BlockedChain | None:
-        """The kernels read log p(m | i) from a table; None where that would be too large.
+    def blocked_chain(self, kernels: bool) -> BlockedChain | None:
+        """It reads log p(m | i) from a table; None where that would be too large.
 
         A training step has the states of few blocks, and always makes the table.
         """
-        if self._impl != "auto" or not (self.keeps_choice or needs_gradient(self.operands)):
+        if kernels and self._impl != "auto":
             return None
-        return self._blocked_chain
+        if not (self.keeps_choice or needs_gradient(self.operands)):
+            return None
+        return partial(self._blocked_chain, "triton" if kernels else "pairs")
 
     def settings(self) -> dict[str, Any]:
         return {"rounded": self.rounded}
@@ -360,9 +363,9 @@ class TwoLevel(Transitions):
         return blocks
 
     def _blocked_chain(
-        self, windows: Windows, start: Tensor, emitted: Tensor
+        self, impl: str, windows: Windows, start: Tensor, emitted: Tensor
     ) -> tuple[Tensor, Tensor]:
-        return two_level_chain(windows, start, emitted, self.vectors, "triton")
+        return two_level_chain(windows, start, emitted, self.vectors, impl)
 
 
 def _take_columns(table: Tensor, places: States) -> Tensor:

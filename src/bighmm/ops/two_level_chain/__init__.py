@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from bighmm.ops.flat_chain import Windows
 from bighmm.ops.impl import use_triton
 from bighmm.ops.matmul import as_operand
-from bighmm.ops.two_level_chain import plain
+from bighmm.ops.two_level_chain import pairs, plain
 from bighmm.ops.two_level_chain.plain import Vectors, tiles
 
 __all__ = ["Vectors", "tiles", "two_level_chain"]
@@ -35,8 +35,11 @@ def two_level_chain(
     """log p of each window given what came before (B,), and log_alpha (B, K) at its end.
 
     start (Z,) log p(z_1), emitted (B, T, K) log p(x_t | z_t). The Triton form multiplies in
-    bfloat16: the vectors must have such values already (see `rounding`).
+    bfloat16: the vectors must have such values already (see `rounding`). impl: as in `ops`; "pairs"
+    is the form for CPUs.
     """
+    if impl == "pairs":
+        return pairs.two_level_chain(windows, start, emitted, vectors)
     if not use_triton(start, impl):
         return plain.two_level_chain(windows, start, emitted, vectors)
     return _TwoLevelChain.apply(windows, start, emitted, *vectors)

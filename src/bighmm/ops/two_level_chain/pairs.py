@@ -1,0 +1,197 @@
+"""The likelihood with two-level transitions on a CPU: one matrix for each pair of blocks.
+
+Positions whose words are in the same two blocks share p(j | m, i), a K × K matrix. A step of a
+sweep is a product with it; log p(m | i) is added before, the emission after. The backward pass sums
+the expected moves of all positions of a pair and turns them into gradients once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bighmm.ops.flat_chain.plain import Windows
+from bighmm.ops.log_matmul import finite_or_zero, log_product
+from bighmm.ops.two_level_chain.plain import Vectors
+
+LARGEST_LOG = 60.0  # exp of this still leaves room for sums in float32
+
+
+def two_level_chain(
+    windows: Windows, start: Tensor, emitted: Tensor, vectors: Vectors
+) -> tuple[Tensor, Tensor]:
+    """As `ops.two_level_chain.two_level_chain`, for any type of numbers."""
+    return _Pairs.apply(windows, start, emitted, *vectors)
+
+
+@dataclass(frozen=True, eq=False)
+class _Text:
+    """Windows in terms of pairs of blocks."""
+
+    before: Tensor  # (P,) the first block of each pair
+    after: Tensor  # (P,) the second
+    pair: Tensor  # (B, T) of each position
+    at: Tensor  # (B, T) the block of each word
+    fresh: Tensor  # (B, T) bool
+
+    @staticmethod
+    def of(windows: Windows, num_blocks: int) -> _Text:
+        shape = windows.ids.shape
+        last = torch.cat([windows.carried_token.unsqueeze(1), windows.ids], dim=1)[:, : shape[1]]
+        block_of = windows.block_of
+        before = block_of.index_select(0, last.reshape(-1))
+        at = block_of.index_select(0, windows.ids.reshape(-1))
+        pairs, place = torch.unique(before * num_blocks + at, return_inverse=True)
+        fresh = windows.fresh.clone()
+        fresh[:, :1] = windows.carried_fresh.unsqueeze(1)
+        first, second = pairs // num_blocks, pairs % num_blocks
+        return _Text(first, second, place.view(shape), at.view(shape), fresh)
+
+
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """What lies between the blocks of a pair."""
+
+    logs: Tensor  # (P, K, K) log p(j | m, i)
+    probs: Tensor  # (P, K, K)
+    chosen: Tensor  # (P, K) log p(m | i)
+
+    def ahead(self, log_alpha: Tensor, pair: Tensor) -> Tensor:
+        """log Σ_i exp(log_alpha_i) p(m | i) p(j | m, i) (B, K) for the pair of each row (B,)."""
+        vector, probs = log_alpha + self.chosen.index_select(0, pair), self._probs(pair)
+        return log_product(
+            vector,
+            lambda weights: torch.bmm(weights.unsqueeze(1), probs).squeeze(1),
+            lambda rows, columns: vector[rows] + self.logs[pair[rows], :, columns],
+            lambda: (vector.amax(1, keepdim=True) > -torch.inf).expand_as(vector),
+        )
+
+    def back(self, log_beta: Tensor, pair: Tensor) -> Tensor:
+        """log Σ_j p(m | i) p(j | m, i) exp(log_beta_j) (B, K)."""
+        probs = self._probs(pair)
+        moved = log_product(
+            log_beta,
+            lambda weights: torch.bmm(probs, weights.unsqueeze(2)).squeeze(2),
+            lambda rows, columns: log_beta[rows] + self.logs[pair[rows], columns],
+            lambda: (log_beta.amax(1, keepdim=True) > -torch.inf).expand_as(log_beta),
+        )
+        return moved + self.chosen.index_select(0, pair)
+
+    def _probs(self, pair: Tensor) -> Tensor:
+        return self.probs.index_select(0, pair)
+
+
+class _Pairs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        windows: Windows,
+        start: Tensor,
+        emitted: Tensor,
+        leaving: Tensor,
+        entering: Tensor,
+        choice: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        vectors = Vectors(leaving, entering, choice)
+        text = _Text.of(windows, choice.shape[1])
+        first = vectors.by_block(leaving).index_select(0, text.before)
+        second = vectors.by_block(entering).index_select(0, text.after)
+        logs = torch.bmm(first, second.mT).log_softmax(2)
+        chosen = vectors.by_block(choice).transpose(1, 2)[text.before, text.after]
+        moves = _Moves(logs, logs.exp(), chosen)
+        anew = start.view(choice.shape[1], -1)
+        log_alpha, alphas, gains = windows.carried, [windows.carried], []
+        for t in range(emitted.shape[1]):
+            moved = moves.ahead(log_alpha, text.pair[:, t])
+            fresh = text.fresh[:, t].unsqueeze(1)
+            drawn = log_alpha.logsumexp(1, keepdim=True) + anew.index_select(0, text.at[:, t])
+            reached = torch.where(fresh, drawn, moved) + emitted[:, t]
+            top = finite_or_zero(reached.amax(1, keepdim=True))
+            inside = (t < windows.lengths).unsqueeze(1)
+            log_alpha = torch.where(inside, reached - top, log_alpha)
+            alphas.append(log_alpha)
+            gains.append(torch.where(inside, top, 0.0))
+        gained = torch.cat(gains, dim=1) if gains else emitted.new_zeros(len(emitted), 0)
+        log_sum = gained.sum(1) + log_alpha.logsumexp(1)
+        if any(ctx.needs_input_grad):
+            ctx.text, ctx.moves, ctx.lengths = text, moves, windows.lengths
+            ctx.save_for_backward(
+                start, emitted, *vectors, torch.stack(alphas, dim=1), gained, log_sum
+            )
+        ctx.mark_non_differentiable(log_alpha)
+        return log_sum, log_alpha
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
+        start, emitted, leaving, entering, choice, log_alpha, gained, log_sum = ctx.saved_tensors
+        text, moves, vectors = ctx.text, ctx.moves, Vectors(leaving, entering, choice)
+        _, time, size = emitted.shape
+        inside = torch.arange(time, device=grad.device) < ctx.lengths.unsqueeze(1)  # (B, T)
+        log_beta = _sweep_back(start, emitted, text, moves, inside)  # (B, T + 1, K)
+        weight = torch.where(log_sum > -torch.inf, grad, 0.0).unsqueeze(1) * inside
+        joint = log_alpha + log_beta
+        total = finite_or_zero(joint.logsumexp(2))
+        used = (joint - total.unsqueeze(2)).exp()[:, 1:] * weight.unsqueeze(2)  # (B, T, K)
+        of_start = torch.zeros_like(start).view(choice.shape[1], size)
+        of_start.index_add_(0, text.at[text.fresh], used[text.fresh])
+        here = ~text.fresh & (weight != 0)
+        left = log_alpha[:, :-1] - (gained + total[:, 1:]).unsqueeze(2)
+        left, right = left[here], (emitted + log_beta[:, 1:])[here]
+        counts = _expected_moves(moves, text.pair[here], left, right, weight[here])
+        mass = counts.sum(2)
+        of_logits = torch.addcmul(counts, moves.probs, mass.unsqueeze(2), value=-1)
+        first = vectors.by_block(leaving).index_select(0, text.before)
+        second = vectors.by_block(entering).index_select(0, text.after)
+        of_leaving, of_entering = torch.zeros_like(leaving), torch.zeros_like(entering)
+        vectors.by_block(of_leaving).index_add_(0, text.before, torch.bmm(of_logits, second))
+        vectors.by_block(of_entering).index_add_(0, text.after, torch.bmm(of_logits.mT, first))
+        of_choice = torch.zeros_like(choice)
+        vectors.by_block(of_choice).transpose(1, 2)[text.before, text.after] = mass
+        return None, of_start.view(-1), used, of_leaving, of_entering, of_choice
+
+
+def _sweep_back(
+    start: Tensor, emitted: Tensor, text: _Text, moves: _Moves, inside: Tensor
+) -> Tensor:
+    """log p(words after t | state) (B, T + 1, K) up to a factor per position; position 0 is the
+    state that was carried in."""
+    batch, time, size = emitted.shape
+    anew = start.view(-1, size)
+    log_beta = torch.zeros_like(emitted[:, 0]) if time else emitted.new_zeros(batch, size)
+    betas = [log_beta]
+    for t in reversed(range(time)):
+        target = emitted[:, t] + log_beta
+        moved = moves.back(target, text.pair[:, t])
+        drawn = (anew.index_select(0, text.at[:, t]) + target).logsumexp(1, keepdim=True)
+        moved = torch.where(text.fresh[:, t].unsqueeze(1), drawn, moved)
+        moved = moved - finite_or_zero(moved.amax(1, keepdim=True))
+        log_beta = torch.where(inside[:, t].unsqueeze(1), moved, 0.0)
+        betas.append(log_beta)
+    return torch.stack(betas[::-1], dim=1)
+
+
+def _expected_moves(
+    moves: _Moves, pair: Tensor, left: Tensor, right: Tensor, weight: Tensor
+) -> Tensor:
+    """Σ weight_n exp(left_i + log p(m | i) + log p(j | m, i) + right_j) (P, K, K) over positions.
+
+    left and right (N, K). Where a factor alone would be too large for the type, the position is
+    summed in log space.
+    """
+    left = left + moves.chosen.index_select(0, pair)
+    scale = finite_or_zero(left.amax(1, keepdim=True))
+    right = right + scale
+    extreme = right.amax(1) > LARGEST_LOG
+    weights = (left - scale).exp_().mul_(torch.where(extreme, 0.0, weight).unsqueeze(1))
+    targets = right.masked_fill(extreme.unsqueeze(1), -torch.inf).exp_()
+    outer = weights.unsqueeze(2) * targets.unsqueeze(1)
+    counts = torch.zeros_like(moves.probs).index_add_(0, pair, outer).mul_(moves.probs)
+    for n in torch.nonzero(extreme).squeeze(1).tolist():
+        logs = moves.logs[pair[n]] + (left - scale)[n].unsqueeze(1) + right[n]
+        counts[pair[n]] += logs.exp_().mul_(weight[n])
+    return counts
