@@ -8,12 +8,14 @@ the expected moves of all positions of a pair and turns them into gradients once
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bighmm.ops import memory
 from bighmm.ops.flat_chain.plain import Windows
 from bighmm.ops.log_matmul import finite_or_zero, log_product
 from bighmm.ops.two_level_chain.plain import Vectors
@@ -59,10 +61,12 @@ class _Moves:
     logs: Tensor  # (P, K, K) log p(j | m, i)
     probs: Tensor  # (P, K, K)
     chosen: Tensor  # (P, K) log p(m | i)
+    pair: Tensor  # (B, T) of each position
 
-    def ahead(self, log_alpha: Tensor, pair: Tensor) -> Tensor:
-        """log Σ_i exp(log_alpha_i) p(m | i) p(j | m, i) (B, K) for the pair of each row (B,)."""
-        vector, probs = log_alpha + self.chosen.index_select(0, pair), self._probs(pair)
+    def ahead(self, log_alpha: Tensor, t: int) -> Tensor:
+        """log Σ_i exp(log_alpha_i) p(m | i) p(j | m, i) (B, K) into position t."""
+        pair, (probs, chosen) = self.pair[:, t], self._at(t)
+        vector = log_alpha + chosen
         return log_product(
             vector,
             lambda weights: torch.bmm(weights.unsqueeze(1), probs).squeeze(1),
@@ -70,19 +74,33 @@ class _Moves:
             lambda: (vector.amax(1, keepdim=True) > -torch.inf).expand_as(vector),
         )
 
-    def back(self, log_beta: Tensor, pair: Tensor) -> Tensor:
-        """log Σ_j p(m | i) p(j | m, i) exp(log_beta_j) (B, K)."""
-        probs = self._probs(pair)
+    def back(self, log_beta: Tensor, t: int) -> Tensor:
+        """log Σ_j p(m | i) p(j | m, i) exp(log_beta_j) (B, K) from position t."""
+        pair, (probs, chosen) = self.pair[:, t], self._at(t)
         moved = log_product(
             log_beta,
             lambda weights: torch.bmm(probs, weights.unsqueeze(2)).squeeze(2),
             lambda rows, columns: log_beta[rows] + self.logs[pair[rows], columns],
             lambda: (log_beta.amax(1, keepdim=True) > -torch.inf).expand_as(log_beta),
         )
-        return moved + self.chosen.index_select(0, pair)
+        return moved + chosen
 
-    def _probs(self, pair: Tensor) -> Tensor:
-        return self.probs.index_select(0, pair)
+    def _at(self, t: int) -> tuple[Tensor, Tensor]:
+        """The matrices (B, K, K) and the choice (B, K) of position t."""
+        if self.pair.numel() * self.chosen.shape[1] ** 2 > memory.TILE:
+            pair = self.pair[:, t]
+            return self.probs.index_select(0, pair), self.chosen.index_select(0, pair)
+        probs, chosen = self._small
+        return probs[t], chosen[t]
+
+    @cached_property
+    def _small(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Those of all positions, where they are few numbers."""
+        batch, time = self.pair.shape
+        every = self.pair.T.reshape(-1)
+        probs = self.probs.index_select(0, every).view(time, batch, *self.probs.shape[1:])
+        chosen = self.chosen.index_select(0, every).view(time, batch, -1)
+        return probs.unbind(0), chosen.unbind(0)
 
 
 class _Pairs(torch.autograd.Function):
@@ -102,13 +120,13 @@ class _Pairs(torch.autograd.Function):
         second = vectors.by_block(entering).index_select(0, text.after)
         logs = torch.bmm(first, second.mT).log_softmax(2)
         chosen = vectors.by_block(choice).transpose(1, 2)[text.before, text.after]
-        moves = _Moves(logs, logs.exp(), chosen)
-        anew = start.view(choice.shape[1], -1)
+        moves = _Moves(logs, logs.exp(), chosen, text.pair)
+        anew = start.view(choice.shape[1], -1)[text.at]  # (B, T, K)
         log_alpha, alphas, gains = windows.carried, [windows.carried], []
         for t in range(emitted.shape[1]):
-            moved = moves.ahead(log_alpha, text.pair[:, t])
+            moved = moves.ahead(log_alpha, t)
             fresh = text.fresh[:, t].unsqueeze(1)
-            drawn = log_alpha.logsumexp(1, keepdim=True) + anew.index_select(0, text.at[:, t])
+            drawn = log_alpha.logsumexp(1, keepdim=True) + anew[:, t]
             reached = torch.where(fresh, drawn, moved) + emitted[:, t]
             top = finite_or_zero(reached.amax(1, keepdim=True))
             inside = (t < windows.lengths).unsqueeze(1)
@@ -161,13 +179,13 @@ def _sweep_back(
     """log p(words after t | state) (B, T + 1, K) up to a factor per position; position 0 is the
     state that was carried in."""
     batch, time, size = emitted.shape
-    anew = start.view(-1, size)
+    anew = start.view(-1, size)[text.at]
     log_beta = torch.zeros_like(emitted[:, 0]) if time else emitted.new_zeros(batch, size)
     betas = [log_beta]
     for t in reversed(range(time)):
         target = emitted[:, t] + log_beta
-        moved = moves.back(target, text.pair[:, t])
-        drawn = (anew.index_select(0, text.at[:, t]) + target).logsumexp(1, keepdim=True)
+        moved = moves.back(target, t)
+        drawn = (anew[:, t] + target).logsumexp(1, keepdim=True)
         moved = torch.where(text.fresh[:, t].unsqueeze(1), drawn, moved)
         moved = moved - finite_or_zero(moved.amax(1, keepdim=True))
         log_beta = torch.where(inside[:, t].unsqueeze(1), moved, 0.0)
