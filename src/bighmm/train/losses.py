@@ -108,7 +108,7 @@ class Likelihood:
             self._carried = None
             if batch.lengths.min() > 0:
                 self._carried = here[np.arange(len(here)), batch.lengths - 1]
-        step = max(8, blocks.num_blocks // 16)  # few different numbers, so few graphs
+        step = max(4, blocks.num_blocks // 32)  # few different numbers, so few graphs
         self.most_blocks = min(blocks.num_blocks, -(-most // step) * step)
         return self.most_blocks
 
