@@ -87,8 +87,11 @@ def _fused(
     model: Model, window: Sequences, carry: Carry, kernels: bool
 ) -> tuple[Tensor, Carry] | None:
     """The same as the transitions' family does it in one piece, where it does so for blocks."""
-    blocks, chain = model.support.partition, model.transitions.blocked_chain(kernels)
-    if blocks is None or chain is None or (kernels and model.start.dtype != torch.float32):
+    blocks = model.support.partition
+    if blocks is None or (kernels and model.start.dtype != torch.float32):
+        return None
+    chain = model.transitions.blocked_chain(model.support, kernels)
+    if chain is None:
         return None
     batch, time = window.ids.shape
     emitted = model.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)

@@ -165,8 +165,8 @@ class Transitions(Protocol):
         """Compute and cache what every question needs, such as a normaliser."""
         return None
 
-    def blocked_chain(self, kernels: bool) -> BlockedChain | None:
-        """A fused likelihood of windows in blocks; None if there is none.
+    def blocked_chain(self, support: Support, kernels: bool) -> BlockedChain | None:
+        """A fused likelihood of windows in the blocks of a support; None if there is none.
 
         kernels: with Triton; otherwise on a CPU.
         """

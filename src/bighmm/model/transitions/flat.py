@@ -90,7 +90,7 @@ class Flat(Transitions):
     def precompute(self) -> None:
         _ = self.norm
 
-    def blocked_chain(self, kernels: bool) -> BlockedChain | None:
+    def blocked_chain(self, support: Support, kernels: bool) -> BlockedChain | None:
         return self._blocked_chain if kernels and self._impl == "auto" else None
 
     def dense_pass(self) -> FactoredTransitions | None:

@@ -249,7 +249,7 @@ class TwoLevel(Transitions):
         if self.keeps_choice:
             _ = self.choice
 
-    def blocked_chain(self, kernels: bool) -> BlockedChain | None:
+    def blocked_chain(self, support: Support, kernels: bool) -> BlockedChain | None:
         """It reads log p(m | i) from a table; None where that would be too large.
 
         A training step has the states of few blocks, and always makes the table.
@@ -258,6 +258,7 @@ class TwoLevel(Transitions):
             return None
         if not (self.keeps_choice or needs_gradient(self.operands)):
             return None
+        self._blocks_of(support)  # which must be the same
         return partial(self._blocked_chain, "triton" if kernels else "pairs")
 
     def settings(self) -> dict[str, Any]:
