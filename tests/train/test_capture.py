@@ -49,6 +49,7 @@ class Questions(TorchDispatchMode):
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Everything that has a Triton form takes it."""
+    params.REGISTRY.all()  # what is imported on first use must not keep the patch
     for name, module in list(sys.modules.items()):
         if name.startswith("bighmm") and hasattr(module, "use_triton"):
             always = lambda tensor, impl="auto": impl in ("auto", "triton")  # noqa: E731

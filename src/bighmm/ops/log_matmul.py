@@ -71,7 +71,7 @@ def log_matmul(left: Tensor, right: Tensor) -> Tensor:
 
 def finite_or_zero(values: Tensor) -> Tensor:
     """-inf replaced by 0, for use as an offset."""
-    return values.masked_fill(values == -torch.inf, 0.0)
+    return values.nan_to_num(nan=torch.nan, posinf=torch.inf, neginf=0.0)
 
 
 def scale_rows(tiles: Tensor) -> tuple[Tensor, Tensor]:
