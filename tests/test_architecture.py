@@ -106,4 +106,4 @@ def test_exported_names_exist():
         package = importlib.import_module(".".join(parts))
         for name in package.__all__:
             if name != "GuidedLogits" or importlib.util.find_spec("transformers"):
-                getattr(package, name)
+                assert hasattr(package, name), f"{package.__name__}.{name}"
