@@ -55,7 +55,6 @@ from bighmm.ops.blocked_emission import triton as blocked_emissions  # noqa: E40
 from bighmm.ops.carry import triton as carries  # noqa: E402
 from bighmm.ops.chain import triton as chains  # noqa: E402
 from bighmm.ops.dense_chain import triton as dense_chains  # noqa: E402
-from bighmm.ops.flat_chain import Windows  # noqa: E402
 from bighmm.ops.flat_chain import triton as flat_chains  # noqa: E402
 from bighmm.ops.gather import triton as gathers  # noqa: E402
 from bighmm.ops.partition import Partition  # noqa: E402
@@ -67,6 +66,8 @@ from bighmm.ops.row_adamw import triton as row_adamws  # noqa: E402
 from bighmm.ops.row_norm import triton as row_norms  # noqa: E402
 from bighmm.ops.state_dropout import triton as dropouts  # noqa: E402
 from bighmm.ops.two_level_chain import triton as two_level_chains  # noqa: E402
+from bighmm.ops.windows import Windows  # noqa: E402
+from bighmm.ops.windows import triton as in_windows  # noqa: E402
 
 
 def half(*shape):
@@ -92,7 +93,7 @@ def flat_chain(alive, width):
     windows = Windows(
         *(ids, ids.bool(), lengths.long(), block_of, carried, lengths.long(), lengths.bool())
     )
-    chain = flat_chains.describe(windows)
+    chain = in_windows.describe(windows)
     carries.renormalise(carried.long(), carried, carried.long())
     operands = (half(states, width), half(states, width))
     norm, emitted = torch.zeros(states), torch.zeros(batch, time, alive)
@@ -101,7 +102,7 @@ def flat_chain(alive, width):
         sweeps = chains.sweep(lengths, emitted[:, 0], tiles, wanted)
     weight = torch.zeros(batch)
     chains.counts(lengths, tiles.logs, sweeps, weight)
-    uses = flat_chains.marginals(chain, sweeps, weight, states)
+    uses = in_windows.marginals(chain, sweeps, weight, states)
     grads = (torch.zeros(states, width), torch.zeros(states, width))
     factors = (uses.left, uses.right)
     flat_chains.pull_back(chain, operands, tiles.logs, factors, weight, grads)

@@ -22,8 +22,8 @@ from bighmm.infer.sequences import (
 )
 from bighmm.model.model import Model
 from bighmm.ops.chain import chain_log_sum
-from bighmm.ops.flat_chain import Windows
 from bighmm.ops.impl import use_triton
+from bighmm.ops.windows import Windows
 
 
 def log_prob(model: Model, sequences: Sequences, impl: str = "auto") -> Tensor:

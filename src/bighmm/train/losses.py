@@ -71,11 +71,13 @@ class Likelihood:
         self.most_blocks: int | None = None
         self._block_of: np.ndarray | None = None  # on the host
         self._carried: np.ndarray | None = None  # the blocks at the ends of the last batch's rows
+        self._rows = 0  # the most that a batch has
         support, kept = params.support, self._draw_kept(torch.tensor(0))
         restricted = support if kept is None else support.restrict(kept)
         self.states_per_token = restricted.states_per_token
 
     def initial_state(self, rows: int) -> State:
+        self._rows = max(self._rows, rows)
         return carrying.initial_state(rows, self.states_per_token, _device(self.params))
 
     def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
@@ -101,12 +103,13 @@ class Likelihood:
         most = 0
         for batch in batches:
             here = self._block_of[batch.ids]
-            seen, others = here, len(here) + 1  # blocks that may be carried, and the padding's
-            if self._carried is not None and len(self._carried) == len(here):
+            rows = max(self._rows, len(here))
+            seen, others = here, rows + 1  # blocks that may be carried, and the padding's
+            if self._carried is not None:
                 seen, others = np.append(here, self._carried), 1
             most = max(most, len(np.unique(seen)) + others)
             self._carried = None
-            if batch.lengths.min() > 0:
+            if len(here) == rows and batch.lengths.min() > 0:  # otherwise a row keeps what it had
                 self._carried = here[np.arange(len(here)), batch.lengths - 1]
         step = max(4, blocks.num_blocks // 32)  # few different numbers, so few graphs
         self.most_blocks = min(blocks.num_blocks, -(-most // step) * step)

@@ -17,7 +17,7 @@ from bighmm.model.transitions.product import Product, TiledProduct
 from bighmm.ops import memory
 from bighmm.ops.dense_chain.passes import TransitionPass
 from bighmm.ops.drawing import draw
-from bighmm.ops.flat_chain import Windows
+from bighmm.ops.windows import Windows
 
 EVERY = slice(None)
 

@@ -24,10 +24,11 @@ from bighmm.model.transitions.base import (
 )
 from bighmm.model.transitions.table import take_states
 from bighmm.ops.dense_chain.passes import FactoredTransitions
-from bighmm.ops.flat_chain import Windows, flat_chain
+from bighmm.ops.flat_chain import flat_chain
 from bighmm.ops.gather import take_rows
 from bighmm.ops.impl import Impl
 from bighmm.ops.row_norm import row_norm
+from bighmm.ops.windows import Windows
 
 
 @register_transitions

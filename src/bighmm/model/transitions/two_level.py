@@ -30,12 +30,12 @@ from bighmm.model.transitions.two_level_product import BlockProduct
 from bighmm.ops import memory
 from bighmm.ops.block_choice import block_choice
 from bighmm.ops.drawing import draw, draw_many
-from bighmm.ops.flat_chain import Windows
 from bighmm.ops.gather import take_rows
 from bighmm.ops.impl import Impl
 from bighmm.ops.partition import Partition
 from bighmm.ops.row_norm import row_norm
 from bighmm.ops.two_level_chain import Vectors, tiles, two_level_chain
+from bighmm.ops.windows import Windows
 
 
 @register_transitions

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.ops.flat_chain import plain
-from bighmm.ops.flat_chain.plain import Windows
 from bighmm.ops.impl import use_triton
 from bighmm.ops.matmul import as_operand
+from bighmm.ops.windows import Windows
 
-__all__ = ["Windows", "flat_chain"]
+__all__ = ["flat_chain"]
 
 
 def flat_chain(
@@ -56,9 +56,10 @@ class _FlatChain(torch.autograd.Function):
         from bighmm.ops.chain import triton as chains
         from bighmm.ops.flat_chain import triton
         from bighmm.ops.row_norm import triton as row_norms
+        from bighmm.ops.windows.triton import describe
 
         leaving, entering = as_operand(leaving), as_operand(entering)
-        chain = triton.describe(windows)
+        chain = describe(windows)
         mean = None
         if norm is None:
             norm, mean = row_norms.forward(leaving, entering, None, with_mean=True)
@@ -79,10 +80,11 @@ class _FlatChain(torch.autograd.Function):
         from bighmm.ops.chain.triton import Sweeps
         from bighmm.ops.flat_chain import triton
         from bighmm.ops.row_norm import triton as row_norms
+        from bighmm.ops.windows.triton import marginals
 
         leaving, entering, norm, mean, tiles, *swept, log_sum = ctx.saved_tensors
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
-        uses = triton.marginals(ctx.chain, Sweeps(*swept), weight, len(leaving))
+        uses = marginals(ctx.chain, Sweeps(*swept), weight, len(leaving))
         of_norm: Tensor | None = uses.of_norm
         if mean is None:
             of_leaving = torch.zeros(leaving.shape, dtype=torch.float32, device=leaving.device)

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from bighmm.ops.chain import chain_log_sum
 from bighmm.ops.row_norm import row_norm
-
-
-class Windows(NamedTuple):
-    """A batch of windows of words, and the state that is carried into each."""
-
-    ids: Tensor  # (B, T) long
-    fresh: Tensor  # (B, T) bool, the state is drawn from the start distribution; not for t = 0
-    lengths: Tensor  # (B,) long
-    block_of: Tensor  # (V,) long, the block of every word
-    carried: Tensor  # (B, K) log p(state | what came before), over the block of the last word
-    carried_token: Tensor  # (B,) long, that word
-    carried_fresh: Tensor  # (B,) bool, the first state of the window is drawn anew
+from bighmm.ops.windows import Windows
 
 
 def flat_chain(
@@ -34,11 +21,7 @@ def flat_chain(
     leaving, entering = vectors
     norm = row_norm(leaving, entering) if norm is None else norm
     batch, time, size = emitted.shape
-    last = torch.cat([windows.carried_token.unsqueeze(1), windows.ids], dim=1)[:, :time]
-    before = windows.block_of.index_select(0, last.reshape(-1))
-    at = windows.block_of.index_select(0, windows.ids.reshape(-1))
-    fresh = windows.fresh.clone()
-    fresh[:, :1] = windows.carried_fresh.unsqueeze(1)
+    before, at, fresh = windows.in_blocks()
 
     def of_block(table: Tensor, blocks: Tensor) -> Tensor:
         return table.view(-1, size, *table.shape[1:]).index_select(0, blocks)

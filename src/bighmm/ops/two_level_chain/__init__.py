@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bighmm.ops.flat_chain import Windows
 from bighmm.ops.impl import use_triton
 from bighmm.ops.matmul import as_operand
 from bighmm.ops.two_level_chain import pairs, plain
 from bighmm.ops.two_level_chain.plain import Vectors, tiles
+from bighmm.ops.windows import Windows
 
 __all__ = ["Vectors", "tiles", "two_level_chain"]
 
@@ -51,8 +51,8 @@ class _TwoLevelChain(torch.autograd.Function):
         ctx: Any, windows: Windows, start: Tensor, emitted: Tensor, *given: Tensor
     ) -> tuple[Tensor, Tensor]:
         from bighmm.ops.chain import triton as chains
-        from bighmm.ops.flat_chain.triton import describe
         from bighmm.ops.two_level_chain import triton
+        from bighmm.ops.windows.triton import describe
 
         leaving, entering, choice = (x.contiguous() for x in given)
         vectors = Vectors(as_operand(leaving), as_operand(entering), choice)
@@ -72,8 +72,8 @@ class _TwoLevelChain(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
         from bighmm.ops.chain.triton import Sweeps
-        from bighmm.ops.flat_chain.triton import marginals
         from bighmm.ops.two_level_chain import triton
+        from bighmm.ops.windows.triton import marginals
 
         emitted, log_sum, *saved = ctx.saved_tensors
         vectors, factors = Vectors(*saved[:3]), triton.Factors(*saved[3:6])

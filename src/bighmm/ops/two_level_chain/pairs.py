@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.ops import memory
-from bighmm.ops.flat_chain.plain import Windows
 from bighmm.ops.log_matmul import finite_or_zero, log_product
 from bighmm.ops.two_level_chain.plain import Vectors
+from bighmm.ops.windows import Windows
 
 LARGEST_LOG = 60.0  # exp of this still leaves room for sums in float32
 
@@ -42,16 +42,10 @@ class _Text:
 
     @staticmethod
     def of(windows: Windows, num_blocks: int) -> _Text:
-        shape = windows.ids.shape
-        last = torch.cat([windows.carried_token.unsqueeze(1), windows.ids], dim=1)[:, : shape[1]]
-        block_of = windows.block_of
-        before = block_of.index_select(0, last.reshape(-1))
-        at = block_of.index_select(0, windows.ids.reshape(-1))
+        before, at, fresh = windows.in_blocks()
         pairs, place = torch.unique(before * num_blocks + at, return_inverse=True)
-        fresh = windows.fresh.clone()
-        fresh[:, :1] = windows.carried_fresh.unsqueeze(1)
         first, second = pairs // num_blocks, pairs % num_blocks
-        return _Text(first, second, place.view(shape), at.view(shape), fresh)
+        return _Text(first, second, place.view(fresh.shape), at.view(fresh.shape), fresh)
 
 
 @dataclass(frozen=True, eq=False)

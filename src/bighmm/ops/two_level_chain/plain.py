@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bighmm.ops.chain import chain_log_sum
-from bighmm.ops.flat_chain.plain import Windows
 from bighmm.ops.impl import use_triton
+from bighmm.ops.windows import Windows
 
 
 class Vectors(NamedTuple):
@@ -47,11 +47,7 @@ def two_level_chain(
 ) -> tuple[Tensor, Tensor]:
     """As `ops.two_level_chain.two_level_chain`, for any type of numbers."""
     batch, time, size = emitted.shape
-    last = torch.cat([windows.carried_token.unsqueeze(1), windows.ids], dim=1)[:, :time]
-    before = windows.block_of.index_select(0, last.reshape(-1))
-    at = windows.block_of.index_select(0, windows.ids.reshape(-1))
-    fresh = windows.fresh.clone()
-    fresh[:, :1] = windows.carried_fresh.unsqueeze(1)
+    before, at, fresh = windows.in_blocks()
     anew = start.view(-1, size).index_select(0, at).unsqueeze(1)
     moves = torch.where(fresh.view(-1, 1, 1), anew, tiles(vectors, before, at))
     potentials = (moves + emitted.view(-1, 1, size)).view(batch, time, size, size)

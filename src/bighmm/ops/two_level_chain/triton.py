@@ -4,7 +4,7 @@
     _moves   the gradients of all vectors, from the expected moves of each tile
 
 The description of the windows, the sweeps and the marginals between these are those of
-`ops.flat_chain` and `ops.chain`. Shape letters are those of `hmm.py`.
+`ops.windows` and `ops.chain`. Shape letters are those of `hmm.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from bighmm.ops.chain.triton import CHUNK, Tiles, chunk_of
-from bighmm.ops.flat_chain.triton import Chain, Marginals
 from bighmm.ops.two_level_chain.plain import Vectors
+from bighmm.ops.windows.triton import Chain, Marginals
 
 PART = 64  # of the width, that a program multiplies at once
 WARPS = 8  # of a program with a tile of 128 × 128; smaller ones have 4
