@@ -59,12 +59,8 @@ class Partition:
             shapes.append((last - first, padded.shape[1]))
             laid.append(padded.reshape(-1))
             first = last
-        tokens = torch.cat(laid)
-        filled = tokens >= 0
-        row_of = torch.empty_like(self.block_of)
-        row_of[tokens[filled]] = torch.nonzero(filled).squeeze(1)
         blocks = torch.tensor(order, device=self.block_of.device)
-        return Layout(tuple(shapes), blocks, tokens, row_of)
+        return Layout.of(shapes, blocks, laid, len(self.block_of))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,4 +104,28 @@ class Layout:
     shapes: tuple[tuple[int, int], ...]  # (blocks, width) of every group
     blocks: Tensor  # (M,) block ids in the order of the groups
     tokens: Tensor  # (Σ blocks · width,) token ids laid end to end, -1 as padding
-    row_of: Tensor  # (V,) where each token stands in `tokens`
+    row_of: Tensor  # (V,) where each token stands in `tokens`, 0 if it does not
+
+    @staticmethod
+    def of(
+        shapes: list[tuple[int, int]], blocks: Tensor, laid: list[Tensor], vocabulary_size: int
+    ) -> Layout:
+        """From the tokens of every group."""
+        tokens = torch.cat(laid)
+        filled = torch.nonzero(tokens >= 0).squeeze(1)
+        row_of = torch.zeros(vocabulary_size, dtype=torch.long, device=tokens.device)
+        row_of.index_copy_(0, tokens.index_select(0, filled), filled)
+        return Layout(tuple(shapes), blocks, tokens, row_of)
+
+    def restrict(self, place_of: Tensor) -> Layout:
+        """That of some blocks, which are called by their places: place_of (M,), -1 for others."""
+        shapes, laid = [], []
+        places = place_of.index_select(0, self.blocks)
+        groups = self.tokens.split([blocks * width for blocks, width in self.shapes])
+        of_groups = places.split([blocks for blocks, _ in self.shapes])
+        for (blocks, width), tokens, of_group in zip(self.shapes, groups, of_groups, strict=True):
+            here = torch.nonzero(of_group >= 0).squeeze(1)
+            if len(here):
+                shapes.append((len(here), width))
+                laid.append(tokens.view(blocks, width).index_select(0, here).view(-1))
+        return Layout.of(shapes, places[places >= 0], laid, len(self.row_of))

@@ -34,7 +34,7 @@ from bighmm.ops.gather import take_rows
 from bighmm.ops.impl import Impl
 from bighmm.ops.partition import Partition
 from bighmm.ops.row_norm import row_norm
-from bighmm.ops.two_level_chain import Vectors, tiles, two_level_chain
+from bighmm.ops.two_level_chain import Vectors, shared_tiles, two_level_chain
 from bighmm.ops.windows import Windows
 
 
@@ -148,22 +148,8 @@ class TwoLevel(Transitions):
     def tiles(self, support: Support, before: Tensor, after: Tensor) -> Tensor:
         block_of = self._blocks_of(support).block_of
         before, after = block_of.index_select(0, before), block_of.index_select(0, after)
-        if self.keeps_choice:
-            return tiles(self.vectors, before, after)
-        count = self.num_blocks
-        pairs, place = torch.unique(before * count + after, return_inverse=True)
-        before, after = pairs // count, pairs % count
-        leaving = self.by_block(self.leaving).index_select(0, before)
-        entering = self.by_block(self.entering).index_select(0, after)
-        moves = torch.bmm(leaving, entering.mT).log_softmax(2)
-        after = self._present.index_select(0, after)
-        choosing = self.by_block(self.choosing).index_select(0, before)  # (N, K, G)
-        chosen = torch.bmm(choosing, self.blocks.index_select(0, after).unsqueeze(2))
-        blocks, of_pair = torch.unique(before, return_inverse=True)
-        norm = self.by_block(self._choice_norm(self._states_of(blocks)), len(blocks))
-        chosen = chosen + self.bias.index_select(0, after).view(-1, 1, 1)
-        chosen = chosen - norm.index_select(0, of_pair).unsqueeze(2)
-        return (moves + chosen).index_select(0, place)
+        leaving, entering = self.by_block(self.leaving), self.by_block(self.entering)
+        return shared_tiles(leaving, entering, before, after, self._chosen_after)
 
     def next_states(
         self, support: Support, tokens: Tensor, log_alpha: Tensor, blocks: Tensor | None = None
@@ -276,6 +262,17 @@ class TwoLevel(Transitions):
         vectors, bias = self.blocks.index_select(0, blocks), self.bias.index_select(0, blocks)
         logits = torch.addmm(bias, take_states(self.choosing, rows), vectors.T)
         return logits - self._choice_norm(rows).unsqueeze(1)
+
+    def _chosen_after(self, before: Tensor, after: Tensor) -> Tensor:
+        """log p(m | i) (N, K) of blocks `after` (N,) for the states i of blocks `before` (N,)."""
+        if self.keeps_choice:
+            return self.by_block(self.choice).transpose(1, 2)[before, after]
+        after = self._present.index_select(0, after)
+        choosing = self.by_block(self.choosing).index_select(0, before)  # (N, K, G)
+        logits = torch.bmm(choosing, self.blocks.index_select(0, after).unsqueeze(2)).squeeze(2)
+        blocks, place = torch.unique(before, return_inverse=True)
+        norm = self.by_block(self._choice_norm(self._states_of(blocks)), len(blocks))
+        return logits + self.bias.index_select(0, after).unsqueeze(1) - norm.index_select(0, place)
 
     @property
     def _impl(self) -> Impl:

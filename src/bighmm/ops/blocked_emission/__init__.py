@@ -37,9 +37,10 @@ def blocked_emission(
     """
     if use_triton(emit, impl):
         return _BlockedEmission.apply(partition, emit, words, bias, present)
+    layout = partition.layout
     if present is not None:
-        return plain.some_emission(partition, emit, words, bias, present)
-    return plain.blocked_emission(partition, emit, words, bias)
+        layout = layout.restrict(present.place_of)
+    return plain.blocked_emission(layout, emit, words, bias)
 
 
 class _BlockedEmission(torch.autograd.Function):

@@ -23,10 +23,10 @@ from torch.autograd.function import once_differentiable
 from bighmm.ops.impl import use_triton
 from bighmm.ops.matmul import as_operand
 from bighmm.ops.two_level_chain import pairs, plain
-from bighmm.ops.two_level_chain.plain import Vectors, tiles
+from bighmm.ops.two_level_chain.plain import Vectors, shared_tiles
 from bighmm.ops.windows import Windows
 
-__all__ = ["Vectors", "tiles", "two_level_chain"]
+__all__ = ["Vectors", "shared_tiles", "two_level_chain"]
 
 
 def two_level_chain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -25,20 +26,31 @@ class Vectors(NamedTuple):
 
 
 def tiles(vectors: Vectors, before: Tensor, after: Tensor) -> Tensor:
-    """log p(j | i) (N, K, K) for the states i of blocks `before` (N,) and j of `after` (N,).
+    """log p(j | i) (N, K, K) for the states i of blocks `before` (N,) and j of `after` (N,)."""
+    choice = vectors.by_block(vectors.choice).transpose(1, 2)
+    blocks = vectors.by_block(vectors.leaving), vectors.by_block(vectors.entering)
+    return shared_tiles(*blocks, before, after, lambda first, second: choice[first, second])
+
+
+def shared_tiles(
+    leaving: Tensor,
+    entering: Tensor,
+    before: Tensor,
+    after: Tensor,
+    chosen: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """The same from leaving and entering (M, K, H), and `chosen`, which gives log p(m | i) (P, K)
+    for pairs of blocks.
 
     On a CPU, pairs that occur several times are computed once; to find them, a GPU would have to be
     asked for their number.
     """
-    count, place = vectors.choice.shape[1], None
+    count, place = len(leaving), None
     if not use_triton(before):
         pairs, place = torch.unique(before * count + after, return_inverse=True)
         before, after = pairs // count, pairs % count
-    leaving = vectors.by_block(vectors.leaving).index_select(0, before)
-    entering = vectors.by_block(vectors.entering).index_select(0, after)
-    moves = torch.bmm(leaving, entering.mT).log_softmax(2)
-    chosen = vectors.by_block(vectors.choice).transpose(1, 2)[before, after]
-    found = moves + chosen.unsqueeze(2)
+    logits = torch.bmm(leaving.index_select(0, before), entering.index_select(0, after).mT)
+    found = logits.log_softmax(2) + chosen(before, after).unsqueeze(2)
     return found if place is None else found.index_select(0, place)
 
 
