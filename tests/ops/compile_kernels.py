@@ -57,6 +57,7 @@ from bighmm.ops.chain import triton as chains  # noqa: E402
 from bighmm.ops.dense_chain import triton as dense_chains  # noqa: E402
 from bighmm.ops.flat_chain import triton as flat_chains  # noqa: E402
 from bighmm.ops.gather import triton as gathers  # noqa: E402
+from bighmm.ops.many_adamw import triton as many_adamws  # noqa: E402
 from bighmm.ops.partition import Partition  # noqa: E402
 from bighmm.ops.present_blocks import triton as present_blocks  # noqa: E402
 from bighmm.ops.residual import triton as residuals  # noqa: E402
@@ -112,7 +113,8 @@ def flat_chain(alive, width):
     carries.states_of_blocks(ids[:, 0], block_of, torch.arange(alive), alive)
     vectors = two_level_chains.Vectors(*operands, torch.zeros(states, 4))
     _, factors = two_level_chains.make_tiles(chain, vectors, norm, emitted)
-    two_level_chains.pull_back(chain, vectors, factors, emitted, uses, weight)
+    grads = two_level_chains.empty_gradients(vectors)
+    two_level_chains.pull_back(chain, vectors, factors, emitted, uses, weight, grads)
 
 
 def blocked_emission(alive, width):
@@ -142,13 +144,16 @@ def dense_chain(states, width):
 
 def residual(width):
     x, vector = half(100, width), torch.zeros(width)
-    residuals.add_relu(x, vector)
     residuals.weighted_sum(x.float(), torch.zeros(100))
     residuals.row_products(x.float(), vector)
     gathers.spread(x.float(), torch.arange(100), 200)
-    residuals.add_relu_backward(x, x, x, x)
-    _, centre, spread = residuals.add_norm(x, vector, x, vector, vector, 1e-5)
-    residuals.add_norm_backward(x.float(), x, vector, x, vector, centre, spread)
+    gathers.take_rounded(x.float(), torch.arange(10))
+    residuals.add_relu(x, vector)
+    *_, centre, spread = residuals.add_norm(x, vector, x, vector, vector, 1e-5)
+    sums = residuals.empty_sums(1, 100, width, x.device)
+    residuals.add_norm_backward(x.float(), x, vector, x, vector, centre, spread, sums[0])
+    residuals.add_relu_backward(x, x, x, x, sums[0])
+    residuals.summed(sums)
 
 
 def row_adamw(width):
@@ -157,6 +162,7 @@ def row_adamw(width):
     rates = Rates(rate, 0.9, 0.999, 1e-8, 0.0)
     row_adamws.update(table, moments, torch.arange(100), grad, rates, rate)
     row_adamws.update(table, moments, None, table, rates, None)
+    many_adamws.update(torch.zeros(1, 6, dtype=torch.long), grad, rates, rate)
 
 
 def blocked():

@@ -18,12 +18,16 @@ from bighmm.ops import use_triton
 from bighmm.ops.block_choice import block_choice
 from bighmm.ops.carry import after_window
 from bighmm.ops.gather import take_rows
+from bighmm.ops.many_adamw import Places, update_many
+from bighmm.ops.matmul import as_operand
 from bighmm.ops.present_blocks import present_blocks
 from bighmm.ops.residual import Network, residuals, scores
 from bighmm.ops.rounding import round_to_bfloat16
 from bighmm.ops.row_adamw import Moments, Rates, update_rows
 from bighmm.ops.row_norm import row_norm
 from bighmm.ops.state_dropout import draw_kept
+from bighmm.ops.two_level_chain import Vectors, two_level_chain
+from bighmm.ops.windows import Windows
 from models import ragged
 
 pytest.importorskip("triton")
@@ -397,6 +401,20 @@ def test_scores_and_rows():
     assert_near(results[0][1], results[1][1], CLOSE)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rounded_rows(sparse):
+    table = normal(50, 24, seed=1)
+    chosen = torch.tensor([3, 49, 0, 17], device=DEVICE)
+    weights = normal(4, 24, seed=3).detach()
+    found = take_rows(table, chosen, "triton", sparse=sparse, rounded=True)
+    assert torch.equal(found, table[chosen].bfloat16().float())
+    assert torch.equal(as_operand(found).float(), found)
+    assert round_to_bfloat16(found) is found
+    (grad,) = torch.autograd.grad((found * weights).sum(), table)
+    expected = torch.zeros_like(table).index_copy_(0, chosen, weights)
+    assert torch.equal(grad.to_dense() if sparse else grad, expected)
+
+
 @pytest.mark.parametrize("chosen, scale", [("some", 3.0), ("some", None), ("all", 2.0)])
 @pytest.mark.parametrize("rows, width", [(1, 1), (7, 3), (50, 100), (33, 256), (3, 2100)])
 def test_adamw_of_rows(rows, width, chosen, scale):
@@ -427,9 +445,71 @@ def test_adamw_of_rows(rows, width, chosen, scale):
     assert rows < 7 or (found.steps == steps).any() or chosen == "some"
 
 
+@pytest.mark.parametrize("scale", [None, 3.0])
+def test_adamw_of_many_tensors(scale):
+    shapes = [(3, 5), (1, 1), (2500,), (1024,), (1,)]
+    rates = Rates(0.01, 0.9, 0.999, 1e-8, 0.1)
+    start = [normal(*shape, seed=i).detach() for i, shape in enumerate(shapes)]
+    mine = [
+        (t.clone(), torch.zeros_like(t), torch.zeros_like(t), torch.zeros((), device=DEVICE))
+        for t in start
+    ]
+    expected = [t.double().requires_grad_() for t in start]
+    optimizer = torch.optim.AdamW(expected, lr=0.01, weight_decay=0.1)
+    places = Places.of(mine)
+    assert places.are_of(mine) and not places.are_of(mine[1:])
+    for step in range(3):
+        grads = [normal(*shape, seed=9 + step).detach() for shape in shapes]
+        for t, grad in zip(expected, grads, strict=True):
+            t.grad = grad.double() / (scale or 1.0)
+        optimizer.step()
+        update_many(places, grads, rates, None if scale is None else torch.tensor(scale).to(DEVICE))
+    for (t, _, _, steps), truth, first in zip(mine, expected, start, strict=True):
+        assert_near([t - first], [truth.detach() - first], CLOSE)
+        assert steps.item() == 3
+
+
+@pytest.mark.parametrize("faint", [40.0, 75.0, 90.0, 400.0])
+def test_two_level_tiles_with_faint_entries(faint):
+    """Where a sum in probability space comes near the smallest number, or below it."""
+    batch, time, size, blocks, width = 3, 5, 20, 3, 16
+    ids = torch.arange(batch * time, device=DEVICE).view(batch, time) * 7 % blocks
+    carried = torch.full((batch, size), -2 * faint, device=DEVICE)
+    carried[:, 3] = 0.0
+    windows = Windows(
+        ids,
+        torch.zeros_like(ids, dtype=torch.bool),
+        torch.tensor([time, 0, time - 1], device=DEVICE),
+        torch.arange(blocks, device=DEVICE),
+        carried,
+        ids[:, 0],
+        torch.tensor([False, False, True], device=DEVICE),
+    )
+    operands = [
+        normal(size * blocks, seed=1),
+        normal(batch, time, size, seed=2),
+        normal(size * blocks, width, seed=3),
+        normal(size * blocks, width, seed=4),
+        normal(size * blocks, blocks, seed=5),
+    ]
+    with torch.no_grad():
+        operands[1][:, ::2, 1:] -= faint  # of states that are reached from others alone
+        operands[1][:, 1::2, :5] -= faint
+        operands[2][3] = -operands[3][1] * faint / 16
+    results = []
+    for given, impl in ((operands, "triton"), (exact(*operands), "torch")):
+        moved = windows._replace(carried=windows.carried.to(given[0].dtype))
+        found, _ = two_level_chain(moved, *given[:2], Vectors(*given[2:]), impl)
+        assert found.isfinite().all()
+        results.append((found, torch.autograd.grad(found.sum(), given)))
+    assert_near([results[0][0]], [results[1][0]], CLOSE)
+    assert_near(results[0][1], results[1][1], GRADIENT)
+
+
 def test_rounding():
     x = normal(1000, seed=1).detach() * 1e3 + 0.123
-    assert torch.equal(to_bfloat16_values(x), x.bfloat16().float())
+    for found in to_bfloat16_values(x):
+        assert torch.equal(found.float(), x.bfloat16().float())
 
 
 def test_choice_of_implementation(monkeypatch):

@@ -242,7 +242,7 @@ def test_rows_that_fill_up_a_number_are_not_touched(embeddings):
             update.norm()
             update.apply(0.1)
     for one, other in zip(exactly.params.parameters(), filled.params.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
         if one.grad.is_sparse:
             assert len(one.grad._indices()[0]) < len(other.grad._indices()[0])
             found, expected = (u.optimizer.state[p] for u, p in ((filled, other), (exactly, one)))

@@ -12,7 +12,30 @@ from torch import Tensor
 
 def as_operand(x: Tensor) -> Tensor:
     """x as kernels multiply it: in bfloat16 on a GPU, unchanged for Triton's interpreter."""
+    operand = getattr(x, "operand", None)
+    if operand is not None:
+        return operand
     return x.bfloat16() if x.is_cuda else x
+
+
+def keep_operand(x: Tensor, operand: Tensor) -> None:
+    """Let `as_operand` answer with `operand`, which the kernel that made x wrote beside it.
+
+    Both have the same values, those of bfloat16. The copy belongs to this tensor alone, not to
+    views of it, and x must not be changed in place.
+    """
+    x.operand = operand  # type: ignore[attr-defined]
+
+
+def has_operand(x: Tensor) -> bool:
+    """Whether x came with its operand, so that its values are those of bfloat16."""
+    return getattr(x, "operand", None) is not None
+
+
+def empty_operand(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """For a kernel that writes an operand: bfloat16 on a GPU, float32 for the interpreter."""
+    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.empty(shape, dtype=kind, device=device)
 
 
 def matmul(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:

@@ -42,7 +42,7 @@ class SharedEmbedding(StateEmbedding):
     ) -> dict[str, Tensor]:
         chosen: Tensor = self.table
         if kept is not None:
-            chosen = take_rows(self.table, kept, impl, sparse=sparse)
+            chosen = take_rows(self.table, kept, impl, sparse=sparse, rounded=True)
         return dict.fromkeys(self.roles, chosen)
 
     def own_vectors(self) -> list[nn.Parameter]:
@@ -66,7 +66,9 @@ class SplitEmbedding(StateEmbedding):
         sparse: bool = False,
     ) -> dict[str, Tensor]:
         return {
-            role: table if kept is None else take_rows(table, kept, impl, sparse=sparse)
+            role: table
+            if kept is None
+            else take_rows(table, kept, impl, sparse=sparse, rounded=True)
             for role, table in self.tables.items()
         }
 

@@ -78,9 +78,8 @@ def backward(
     alive, width = table.shape[1], emit.shape[1]
     some = present is not None
     of_emit = torch.zeros(emit.shape, dtype=torch.float32, device=emit.device)
-    new = torch.zeros if some else torch.empty  # words of other blocks are left as they are
-    of_words = new(words.shape, dtype=torch.float32, device=emit.device)
-    of_bias = new(len(words), dtype=torch.float32, device=emit.device)
+    of_words = torch.empty(words.shape, dtype=torch.float32, device=emit.device)
+    of_bias = torch.empty(len(words), dtype=torch.float32, device=emit.device)
     totals = torch.zeros(len(emit), dtype=torch.float32, device=emit.device)
     by_block = partition.by_block
     pieces = by_block.pieces
@@ -213,13 +212,16 @@ def _gradients(
     piece = tl.program_id(0)
     block = tl.load(pieces + piece * 2)
     place = _place(block, place_of, SOME)
-    if place < 0:
-        return
     n = tl.load(pieces + piece * 2 + 1) + tl.arange(0, TOKENS)
     end = tl.load(first + block + 1)
     x = tl.load(tokens + n, mask=n < end, other=0)
     h = tl.arange(0, WIDTH)
     in_words = (n < end)[:, None] & (h < width)[None, :]
+    if place < 0:  # words of other blocks have no gradient
+        nothing = tl.zeros([TOKENS, WIDTH], tl.float32)
+        tl.store(of_words + x[:, None] * width + h[None, :], nothing, mask=in_words)
+        tl.store(of_bias + x, tl.zeros([TOKENS], tl.float32), mask=n < end)
+        return
     vectors = tl.load(words + x[:, None] * width + h[None, :], mask=in_words, other=0.0)
     summed = tl.zeros([TOKENS, WIDTH], tl.float32)
     total = tl.zeros([TOKENS], tl.float32)

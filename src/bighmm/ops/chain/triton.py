@@ -23,9 +23,12 @@ CHUNK = 128  # up to so many states one program holds a whole tile
 
 
 class Tiles(NamedTuple):
+    """With `stored`, a tile without it is log(scaled) + highest, which has lost nothing."""
+
     logs: Tensor  # (B, T, K, K)
     highest: Tensor  # (B, T, K) of each row
     scaled: Tensor  # (B, T, K, K) exp(logs - highest); like `highest`, only where a chunk holds all
+    stored: Tensor | None = None  # (B, T) int8, whether `logs` has the tile
 
 
 class Sweeps(NamedTuple):
@@ -46,7 +49,8 @@ def sweep(lengths: Tensor, first: Tensor, tiles: Tiles, with_backward: bool) -> 
         _short_sweeps[grid](
             lengths,
             first,
-            *tiles,
+            *tiles[:3],
+            lengths if tiles.stored is None else tiles.stored,
             forward,
             peaks,
             backward,
@@ -54,6 +58,7 @@ def sweep(lengths: Tensor, first: Tensor, tiles: Tiles, with_backward: bool) -> 
             alive,
             CHUNK=chunk,
             EXACT=alive == chunk,
+            ALL=tiles.stored is None,
             num_warps=_sweep_warps(chunk),
         )
     else:
@@ -126,13 +131,23 @@ def chunk_of(alive: int, most: int) -> int:
 
 
 def _sweep_warps(chunk: int) -> int:
-    return 16 if chunk >= 128 else 4
+    return 8 if chunk >= 128 else 4
+
+
+@triton.jit
+def _logs(tile, stored, inside, scaled, highest, ALL: tl.constexpr):
+    """A tile in log space: as it is stored, or from its scaled form."""
+    if ALL:
+        return tl.load(tile, mask=inside, other=-float("inf"))
+    there = tl.load(stored) != 0
+    logs = tl.load(tile, mask=inside & there, other=-float("inf"))
+    return tl.where(there, logs, tl.log(scaled) + highest[:, None])
 
 
 @triton.jit
 def _short_sweeps(
-    lengths, first, tiles, highest, scaled, forward, peaks, backward, time, alive, CHUNK:
-    tl.constexpr, EXACT: tl.constexpr,
+    lengths, first, tiles, highest, scaled, stored, forward, peaks, backward, time, alive, CHUNK:
+    tl.constexpr, EXACT: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead.
 
@@ -144,6 +159,7 @@ def _short_sweeps(
     tiles += row.to(tl.int64) * time * alive * alive
     scaled += row.to(tl.int64) * time * alive * alive
     highest += row * time * alive
+    stored += row * time
     s = tl.arange(0, CHUNK)
     cell = s[:, None] * alive + s[None, :]
     inside = (s < alive)[:, None] & (s < alive)[None, :]
@@ -171,7 +187,7 @@ def _short_sweeps(
             mass = tl.sum(tile * tl.exp(weights - top)[:, None], 0)
             moved = tl.log(mass)
             if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                logs = _logs(tiles + t * size + cell, stored + t, inside, tile, of_rows, ALL)
                 terms = logs + (vector - top)[:, None]
                 best = tl.max(terms, 0)
                 best = tl.where(best > -float("inf"), best, 0.0)
@@ -204,7 +220,7 @@ def _short_sweeps(
             mass = tl.sum(tile * tl.exp(known - peak)[None, :], 1)
             moved = of_rows + tl.log(mass)
             if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                logs = _logs(tiles + t * size + cell, stored + t, inside, tile, of_rows, ALL)
                 terms = logs + (known - peak)[None, :]
                 best = tl.max(terms, 1)
                 best = tl.where(best > -float("inf"), best, 0.0)

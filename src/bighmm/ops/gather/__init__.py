@@ -9,24 +9,35 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.ops.impl import Impl, use_triton
+from bighmm.ops.matmul import keep_operand
 
 __all__ = ["take_rows", "take_square"]
 
 
 def take_rows(
-    table: Tensor, chosen: Tensor, impl: Impl = "torch", *, sparse: bool = False
+    table: Tensor,
+    chosen: Tensor,
+    impl: Impl = "torch",
+    *,
+    sparse: bool = False,
+    rounded: bool = False,
 ) -> Tensor:
     """table[chosen] (N, H) for different numbers of rows (N,).
 
+    rounded: whether the Triton form rounds the rows to the values of bfloat16, and keeps them as an
+    operand too.
     sparse: whether the gradient of the table is a sparse tensor of these rows alone, in which
     `_indices()` are `chosen` (1, N) and `_values()` (N, H). Nothing of the table's size is then
     made, and the host is not asked for a number. Rows that are taken twice in a step stand there
     twice.
     """
-    if sparse:
-        return _TakeRowsSparse.apply(table, chosen)
-    if use_triton(table, impl):
-        return _TakeRows.apply(table, chosen)
+    kernels = use_triton(table, impl)
+    if rounded and kernels:
+        rows, operand = _TakeRoundedRows.apply(table, chosen, sparse)
+        keep_operand(rows, operand)
+        return rows
+    if sparse or kernels:
+        return _TakeRows.apply(table, chosen, sparse)
     return table.index_select(0, chosen)
 
 
@@ -42,36 +53,45 @@ def take_square(table: Tensor, chosen: Tensor, impl: Impl = "torch") -> Tensor:
 
 class _TakeRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Tensor, chosen: Tensor, sparse: bool) -> Tensor:
         ctx.save_for_backward(chosen)
-        ctx.size = len(table)
+        ctx.shape, ctx.sparse = table.shape, sparse
         return table.index_select(0, chosen)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _of_table(grad, *ctx.saved_tensors, ctx.shape, ctx.sparse), None, None
+
+
+class _TakeRoundedRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, chosen: Tensor, sparse: bool) -> tuple[Tensor, Tensor]:
         from bighmm.ops.gather import triton
 
-        (chosen,) = ctx.saved_tensors
-        return triton.spread(grad.contiguous(), chosen, ctx.size), None
-
-
-class _TakeRowsSparse(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
         ctx.save_for_backward(chosen)
-        ctx.shape = table.shape
-        return table.index_select(0, chosen)
+        ctx.shape, ctx.sparse = table.shape, sparse
+        rows, operand = triton.take_rounded(table, chosen)
+        ctx.mark_non_differentiable(operand)
+        ctx.set_materialize_grads(False)  # the operand would get zeros
+        return rows, operand
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (chosen,) = ctx.saved_tensors
-        with torch.sparse.check_sparse_tensor_invariants(False):  # which asks the device
-            rows = torch.sparse_coo_tensor(
-                chosen.unsqueeze(0), grad.contiguous(), ctx.shape, is_coalesced=True
-            )
-        return rows, None
+    def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor, None, None]:
+        return _of_table(grad, *ctx.saved_tensors, ctx.shape, ctx.sparse), None, None
+
+
+def _of_table(grad: Tensor, chosen: Tensor, shape: torch.Size, sparse: bool) -> Tensor:
+    """The gradient of a table from that of rows of it."""
+    if not sparse:
+        from bighmm.ops.gather import triton
+
+        return triton.spread(grad.contiguous(), chosen, shape[0])
+    with torch.sparse.check_sparse_tensor_invariants(False):  # which asks the device
+        return torch.sparse_coo_tensor(
+            chosen.unsqueeze(0), grad.contiguous(), shape, is_coalesced=True
+        )
 
 
 class _TakeSquare(torch.autograd.Function):

@@ -7,6 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from bighmm.ops.matmul import empty_operand
+from bighmm.ops.rounding.triton import to_bfloat16_value
+
 ROWS = 16  # per program
 COLUMNS = 1024  # of a square, per program
 
@@ -27,6 +30,24 @@ def spread(rows: Tensor, chosen: Tensor, size: int) -> Tensor:
         num_warps=4,
     )
     return result
+
+
+def take_rounded(table: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows `chosen` (N,) of table (Z, H), rounded, as float32 and as an operand of products."""
+    shape = (len(chosen), table.shape[1])
+    rows = torch.empty(shape, dtype=torch.float32, device=table.device)
+    operand = empty_operand(shape, table.device)
+    _take_rounded[(triton.cdiv(len(chosen), ROWS),)](
+        table.contiguous(),
+        chosen,
+        rows,
+        operand,
+        *shape,
+        WIDTH=triton.next_power_of_2(shape[1]),
+        ROWS=ROWS,
+        num_warps=4,
+    )
+    return rows, operand
 
 
 def take_square(table: Tensor, chosen: Tensor) -> Tensor:
@@ -67,6 +88,21 @@ def _spread(rows, place, result, size, width, WIDTH: tl.constexpr, ROWS: tl.cons
         value,
         mask=(r < size)[:, None] & (h < width)[None, :],
     )
+
+
+@triton.jit
+def _take_rounded(
+    table, chosen, rows, operand, count, width, WIDTH: tl.constexpr, ROWS: tl.constexpr
+):
+    r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    h = tl.arange(0, WIDTH)
+    source = tl.load(chosen + r, mask=r < count, other=0)
+    inside = (r < count)[:, None] & (h < width)[None, :]
+    value = tl.load(table + source[:, None] * width + h[None, :], mask=inside, other=0.0)
+    value = to_bfloat16_value(value)
+    cell = r[:, None] * width + h[None, :]
+    tl.store(rows + cell, value, mask=inside)
+    tl.store(operand + cell, value.to(operand.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bighmm.ops.impl import Impl, use_triton
-from bighmm.ops.matmul import as_operand, matmul
+from bighmm.ops.matmul import as_operand, keep_operand, matmul
 
 __all__ = ["EPSILON", "Network", "residuals", "scores"]
 
@@ -38,7 +38,11 @@ def residuals(x: Tensor, networks: list[Network], impl: Impl = "torch") -> list[
     """
     if use_triton(x, impl):
         flat = [t for network in networks for t in network]
-        return list(_Residuals.apply(x, len(networks), *flat))
+        made = _Residuals.apply(x, len(networks), *flat)
+        results, operands = made[: len(networks)], made[len(networks) :]
+        for result, operand in zip(results, operands, strict=True):
+            keep_operand(result, operand)
+        return list(results)
     return [_plain(x, network) for network in networks]
 
 
@@ -49,6 +53,8 @@ def _plain(x: Tensor, network: Network) -> Tensor:
 
 
 class _Residuals(torch.autograd.Function):
+    """Results, and after them their operands."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, number: int, *flat: Tensor) -> tuple[Tensor, ...]:
         from bighmm.ops.residual import triton
@@ -56,38 +62,53 @@ class _Residuals(torch.autograd.Function):
         networks = [Network(*flat[6 * i : 6 * i + 6]) for i in range(number)]
         x = as_operand(x)
         w1 = as_operand(torch.cat([network.w1 for network in networks]))
-        w2 = [as_operand(network.w2) for network in networks]
+        w2 = as_operand(torch.cat([network.w2 for network in networks]))
         y = triton.add_relu(x @ w1.T, torch.cat([network.b1 for network in networks]))
-        results, kept = [], []
-        for network, weight, part in zip(networks, w2, y.chunk(number, dim=1), strict=True):
+        results, operands, kept = [], [], []
+        parts = zip(networks, w2.chunk(number), y.chunk(number, dim=1), strict=True)
+        for network, weight, part in parts:
             u = part @ weight.T
-            result, centre, spread = triton.add_norm(
+            result, operand, *moments = triton.add_norm(
                 u, network.b2, part, network.scale, network.shift, EPSILON
             )
             results.append(result)
-            kept += [weight, network.b2, network.scale, u, centre, spread]
+            operands.append(operand)
+            kept += [network.b2, network.scale, u, *moments]
         ctx.number = number
-        ctx.save_for_backward(x, w1, y, *kept)
-        return tuple(results)
+        ctx.save_for_backward(x, w1, w2, y, *kept)
+        ctx.mark_non_differentiable(*operands)
+        ctx.set_materialize_grads(False)  # operands would get zeros
+        return *results, *operands
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         from bighmm.ops.residual import triton
 
-        x, w1, y, *kept = ctx.saved_tensors
+        number = ctx.number
+        x, w1, w2, y, *kept = ctx.saved_tensors
         of_y = torch.empty_like(y)
-        seconds = []
-        parts = zip(grads, y.chunk(ctx.number, dim=1), of_y.chunk(ctx.number, dim=1), strict=True)
-        for i, (grad, part, of_part) in enumerate(parts):
-            w2, b2, scale, u, centre, spread = kept[6 * i : 6 * i + 6]
-            of_z, of_u, sums = triton.add_norm_backward(
-                grad.contiguous(), u, b2, part, scale, centre, spread
-            )
-            of_b1 = triton.add_relu_backward(of_u @ w2, of_z, part, of_part)
-            seconds.append((of_b1, matmul(of_u.T, part), sums[2], sums[0], sums[1]))
-        firsts = matmul(of_y.T, x).chunk(ctx.number)
-        flat = [t for of_w1, others in zip(firsts, seconds, strict=True) for t in (of_w1, *others)]
+        sums = triton.empty_sums(number, *x.shape, x.device)
+        of_w2 = []
+        parts = zip(
+            grads[:number],
+            w2.chunk(number),
+            y.chunk(number, dim=1),
+            of_y.chunk(number, dim=1),
+            sums,
+            strict=True,
+        )
+        for i, (grad, weight, part, of_part, some) in enumerate(parts):
+            b2, scale, u, *moments = kept[5 * i : 5 * i + 5]
+            given = u.new_zeros(u.shape) if grad is None else grad.contiguous()
+            of_z, of_u = triton.add_norm_backward(given, u, b2, part, scale, *moments, some)
+            triton.add_relu_backward(of_u @ weight, of_z, part, of_part, some)
+            of_w2.append(matmul(of_u.T, part))
+        of_w1 = matmul(of_y.T, x).chunk(number)
+        flat: list[Tensor] = []
+        for first, second, some in zip(of_w1, of_w2, triton.summed(sums), strict=True):
+            of_scale, of_shift, of_b2, of_b1 = some
+            flat += [first, of_b1, second, of_b2, of_scale, of_shift]
         return matmul(of_y, w1), None, *flat
 
 

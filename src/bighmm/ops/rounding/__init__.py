@@ -13,25 +13,46 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.ops.impl import use_triton
+from bighmm.ops.matmul import has_operand, keep_operand
 
 __all__ = ["round_to_bfloat16"]
 
 
 def round_to_bfloat16(x: Tensor) -> Tensor:
     """x with the values of bfloat16 and its own type; the gradient is that of the identity."""
-    return _Rounded.apply(x)
+    if has_operand(x):
+        return x
+    if x.dtype != torch.float32 or not use_triton(x):
+        return _Rounded.apply(x)
+    result, operand = _RoundedTwice.apply(x)
+    keep_operand(result, operand)
+    return result
 
 
 class _Rounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        if x.dtype == torch.float32 and use_triton(x):
-            from bighmm.ops.rounding import triton
-
-            return triton.to_bfloat16_values(x)
         return x.bfloat16().to(x.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+class _RoundedTwice(torch.autograd.Function):
+    """In the type of x, and as an operand."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        from bighmm.ops.rounding import triton
+
+        result, operand = triton.to_bfloat16_values(x)
+        ctx.mark_non_differentiable(operand)
+        ctx.set_materialize_grads(False)  # the operand would get zeros
+        return result, operand
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: None) -> Tensor:
         return grad

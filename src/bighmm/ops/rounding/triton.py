@@ -7,14 +7,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from bighmm.ops.matmul import empty_operand
+
 SIZE = 4096
 
 
-def to_bfloat16_values(x: Tensor) -> Tensor:
+def to_bfloat16_values(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x rounded, as float32 and as an operand of products."""
     x = x.contiguous()
-    result = torch.empty_like(x)
-    _round[(triton.cdiv(x.numel(), SIZE),)](x, result, x.numel(), SIZE=SIZE, num_warps=8)
-    return result
+    result, operand = torch.empty_like(x), empty_operand(x.shape, x.device)
+    _round[(triton.cdiv(x.numel(), SIZE),)](x, result, operand, x.numel(), SIZE=SIZE, num_warps=8)
+    return result, operand
 
 
 @triton.jit
@@ -26,7 +29,9 @@ def to_bfloat16_value(x):
 
 
 @triton.jit
-def _round(x, result, count, SIZE: tl.constexpr):
+def _round(x, result, operand, count, SIZE: tl.constexpr):
     place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     value = tl.load(x + place, mask=place < count, other=0.0)
-    tl.store(result + place, to_bfloat16_value(value), mask=place < count)
+    value = to_bfloat16_value(value)
+    tl.store(result + place, value, mask=place < count)
+    tl.store(operand + place, value.to(operand.dtype.element_ty), mask=place < count)

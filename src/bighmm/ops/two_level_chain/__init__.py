@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.ops.impl import use_triton
-from bighmm.ops.matmul import as_operand
+from bighmm.ops.matmul import as_operand, join_side_stream, on_side_stream
 from bighmm.ops.two_level_chain import pairs, plain
 from bighmm.ops.two_level_chain.plain import Vectors, shared_tiles
 from bighmm.ops.windows import Windows
@@ -60,10 +60,15 @@ class _TwoLevelChain(torch.autograd.Function):
         tiles, factors = triton.make_tiles(chain, vectors, start, emitted)
         with_backward = any(ctx.needs_input_grad)
         first = windows.carried.contiguous()
+        grads = triton.empty_gradients(vectors) if with_backward else []
+        with on_side_stream(start.device):  # the sweeps leave most of a GPU idle
+            for grad in grads:
+                grad.zero_()
         sweeps = chains.sweep(chain.lengths, first, tiles, with_backward)
+        join_side_stream(start.device)
         log_sum, vector = chains.ends(chain.lengths, sweeps)
         if with_backward:
-            ctx.chain = chain
+            ctx.chain, ctx.grads = chain, grads
             ctx.save_for_backward(emitted, log_sum, *vectors, *factors, *sweeps)
         ctx.mark_non_differentiable(vector)
         return log_sum, vector
@@ -79,5 +84,6 @@ class _TwoLevelChain(torch.autograd.Function):
         vectors, factors = Vectors(*saved[:3]), triton.Factors(*saved[3:6])
         weight = torch.where(log_sum > -torch.inf, grad, 0.0)
         uses = marginals(ctx.chain, Sweeps(*saved[6:]), weight, len(vectors.leaving))
-        of_vectors = triton.pull_back(ctx.chain, vectors, factors, emitted, uses, weight)
-        return None, uses.of_start, uses.of_emitted, *of_vectors
+        grads, ctx.grads = ctx.grads, None
+        triton.pull_back(ctx.chain, vectors, factors, emitted, uses, weight, grads)
+        return None, uses.of_start, uses.of_emitted, *grads

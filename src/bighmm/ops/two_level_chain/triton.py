@@ -21,6 +21,7 @@ from bighmm.ops.two_level_chain.plain import Vectors
 from bighmm.ops.windows.triton import Chain, Marginals
 
 PART = 64  # of the width, that a program multiplies at once
+FAINT = -80.0  # below it, exp comes near the smallest number
 WARPS = 8  # of a program with a tile of 128 × 128; smaller ones have 4
 
 
@@ -42,6 +43,7 @@ def make_tiles(
     chunk = chunk_of(alive, CHUNK)
     pieces = triton.cdiv(alive, chunk)
     scaled = torch.empty_like(tiles) if pieces == 1 else tiles
+    stored = torch.empty(batch, time, dtype=torch.int8, device=emitted.device)
     _tiles[(batch * time, pieces)](
         *chain,
         *vectors,
@@ -50,6 +52,7 @@ def make_tiles(
         tiles,
         peaks,
         scaled,
+        stored,
         highest,
         within,
         chosen,
@@ -61,9 +64,17 @@ def make_tiles(
         PART=min(PART, _padded(vectors.leaving)),
         CHUNK=chunk,
         ONE=pieces == 1,
+        FAINT=FAINT,
         num_warps=WARPS if chunk >= 128 else 4,
     )
-    return Tiles(tiles, peaks, scaled), Factors(highest, within, chosen)
+    return Tiles(tiles, peaks, scaled, stored if pieces == 1 else None), Factors(
+        highest, within, chosen
+    )
+
+
+def empty_gradients(vectors: Vectors) -> list[Tensor]:
+    """For those of leaving, entering and choice, float32."""
+    return [torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in vectors]
 
 
 def pull_back(
@@ -73,10 +84,10 @@ def pull_back(
     emitted: Tensor,
     uses: Marginals,
     weight: Tensor,
-) -> tuple[Tensor, ...]:
-    """Gradients of leaving, entering and choice, float32."""
+    grads: list[Tensor],
+) -> None:
+    """Add to the gradients of leaving, entering and choice."""
     batch, time, alive = emitted.shape
-    grads = [torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in vectors[:3]]
     chunk = chunk_of(alive, CHUNK)
     pieces = triton.cdiv(alive, chunk)
     _moves[(batch * time, pieces, pieces)](
@@ -100,7 +111,6 @@ def pull_back(
         ONE=pieces == 1,
         num_warps=WARPS if chunk >= 128 else 4,
     )
-    return tuple(grads)
 
 
 def _padded(vectors: Tensor) -> int:
@@ -133,10 +143,26 @@ def _logits(
 
 
 @triton.jit
+def _store_scaled(value, inside, in_rows, cells, of_scaled, peaks, stored, FAINT: tl.constexpr):
+    """A whole tile relative to the highest entry of each row, and as it is if that loses some."""
+    value = tl.where(inside, value, -float("inf"))
+    peak = tl.max(value, 1)
+    peak = tl.where(peak > -float("inf"), peak, 0.0)
+    tl.store(peaks, peak, mask=in_rows)
+    value_from_peak = value - peak[:, None]
+    tl.store(of_scaled, tl.exp(value_from_peak), mask=inside)
+    faint = (value_from_peak < FAINT) & (value > -float("inf"))
+    loses = tl.max(tl.max(faint.to(tl.int32), 1), 0)
+    tl.store(stored, loses)
+    if loses != 0:
+        tl.store(cells, value, mask=inside)
+
+
+@triton.jit
 def _tiles(
     before, at, fresh, lengths, leaving, entering, choice, start, emitted, tiles, peaks,
-    scaled, highest, within, chosen, time, alive, width, blocks, WIDTH: tl.constexpr, PART:
-    tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
+    scaled, stored, highest, within, chosen, time, alive, width, blocks, WIDTH: tl.constexpr, PART:
+    tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr, FAINT: tl.constexpr,
 ):  # fmt: skip
     """One row of chunks of a tile. With ONE the tile is one chunk, whose logits are made once."""
     place = tl.program_id(0)
@@ -154,13 +180,14 @@ def _tiles(
             cell = i[:, None] * alive + j[None, :]
             row = tl.load(start + block * alive + j, mask=j < alive, other=-float("inf"))
             row += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
-            tl.store(cells + cell, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
+            value = tl.broadcast_to(row[None, :], [CHUNK, CHUNK])
             if ONE:
-                peak = tl.max(row, 0)
-                peak = tl.where(peak > -float("inf"), peak, 0.0)
-                tl.store(peaks + here, peak, mask=i < alive)
-                scaled_row = tl.broadcast_to(tl.exp(row - peak)[None, :], [CHUNK, CHUNK])
-                tl.store(of_scaled + cell, scaled_row, mask=inside)
+                _store_scaled(
+                    value, inside, i < alive, cells + cell, of_scaled + cell, peaks + here,
+                    stored + place, FAINT,
+                )  # fmt: skip
+            else:
+                tl.store(cells + cell, value, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
         chosen_at = choice + source.to(tl.int64) * blocks + block
@@ -193,12 +220,13 @@ def _tiles(
                 )  # fmt: skip
             log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
             value = move - top[:, None] + (of_block - log_total)[:, None] + log_emission[None, :]
-            tl.store(cells + cell, value, mask=inside)
             if ONE:
-                peak = tl.max(tl.where(inside, value, -float("inf")), 1)
-                peak = tl.where(peak > -float("inf"), peak, 0.0)
-                tl.store(peaks + here, peak, mask=i < alive)
-                tl.store(of_scaled + cell, tl.exp(value - peak[:, None]), mask=inside)
+                _store_scaled(
+                    value, inside, i < alive, cells + cell, of_scaled + cell, peaks + here,
+                    stored + place, FAINT,
+                )  # fmt: skip
+            else:
+                tl.store(cells + cell, value, mask=inside)
 
 
 @triton.jit
