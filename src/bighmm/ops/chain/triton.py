@@ -23,12 +23,9 @@ CHUNK = 128  # up to so many states one program holds a whole tile
 
 
 class Tiles(NamedTuple):
-    """With `stored`, a tile without it is log(scaled) + highest, which has lost nothing."""
-
     logs: Tensor  # (B, T, K, K)
     highest: Tensor  # (B, T, K) of each row
     scaled: Tensor  # (B, T, K, K) exp(logs - highest); like `highest`, only where a chunk holds all
-    stored: Tensor | None = None  # (B, T) int8, whether `logs` has the tile
 
 
 class Sweeps(NamedTuple):
@@ -49,8 +46,7 @@ def sweep(lengths: Tensor, first: Tensor, tiles: Tiles, with_backward: bool) -> 
         _short_sweeps[grid](
             lengths,
             first,
-            *tiles[:3],
-            lengths if tiles.stored is None else tiles.stored,
+            *tiles,
             forward,
             peaks,
             backward,
@@ -58,7 +54,6 @@ def sweep(lengths: Tensor, first: Tensor, tiles: Tiles, with_backward: bool) -> 
             alive,
             CHUNK=chunk,
             EXACT=alive == chunk,
-            ALL=tiles.stored is None,
             num_warps=_sweep_warps(chunk),
         )
     else:
@@ -135,19 +130,9 @@ def _sweep_warps(chunk: int) -> int:
 
 
 @triton.jit
-def _logs(tile, stored, inside, scaled, highest, ALL: tl.constexpr):
-    """A tile in log space: as it is stored, or from its scaled form."""
-    if ALL:
-        return tl.load(tile, mask=inside, other=-float("inf"))
-    there = tl.load(stored) != 0
-    logs = tl.load(tile, mask=inside & there, other=-float("inf"))
-    return tl.where(there, logs, tl.log(scaled) + highest[:, None])
-
-
-@triton.jit
 def _short_sweeps(
-    lengths, first, tiles, highest, scaled, stored, forward, peaks, backward, time, alive, CHUNK:
-    tl.constexpr, EXACT: tl.constexpr, ALL: tl.constexpr,
+    lengths, first, tiles, highest, scaled, forward, peaks, backward, time, alive, CHUNK:
+    tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """`_sweeps` where one chunk holds all states: vectors stay in registers, tiles come ahead.
 
@@ -159,17 +144,20 @@ def _short_sweeps(
     tiles += row.to(tl.int64) * time * alive * alive
     scaled += row.to(tl.int64) * time * alive * alive
     highest += row * time * alive
-    stored += row * time
-    s = tl.arange(0, CHUNK)
-    cell = s[:, None] * alive + s[None, :]
-    inside = (s < alive)[:, None] & (s < alive)[None, :]
     size = alive * alive
+    # Vectors are (1, CHUNK): every warp has all of a vector, so that its largest entry is found
+    # without waiting for other warps.
+    s = tl.arange(0, CHUNK)[None, :]
+    known = s < alive
+    i = tl.arange(0, CHUNK)[:, None]
+    cell = i * alive + s
+    inside = (i < alive) & known
     if tl.program_id(1) == 0:
         forward += row * (time + 1) * alive
         peaks += row * (time + 1)
-        vector = tl.load(first + row * alive + s, mask=s < alive, other=-float("inf"))
+        vector = tl.load(first + row * alive + s, mask=known, other=-float("inf"))
         ahead = tl.load(scaled + cell, mask=inside & (length > 0), other=0.0)
-        tops = tl.load(highest + s, mask=(s < alive) & (length > 0), other=0.0)
+        tops = tl.load(highest + s, mask=known & (length > 0), other=0.0)
         for t in range(0, length):
             tile = ahead
             of_rows = tops
@@ -178,32 +166,35 @@ def _short_sweeps(
                 ahead = tl.load(scaled + tl.where(more, t + 1, t) * size + cell)
             else:
                 ahead = tl.load(scaled + (t + 1) * size + cell, mask=inside & more, other=0.0)
-            tops = tl.load(highest + (t + 1) * alive + s, mask=(s < alive) & more, other=0.0)
-            tl.store(forward + t * alive + s, vector, mask=s < alive)
+            tops = tl.load(highest + (t + 1) * alive + s, mask=known & more, other=0.0)
+            tl.store(forward + t * alive + s, vector, mask=known)
             weights = vector + of_rows
-            top = tl.max(weights, 0)
+            top = tl.max(weights, 1, keep_dims=True)
             top = tl.where(top > -float("inf"), top, 0.0)
-            tl.store(peaks + t, top)
-            mass = tl.sum(tile * tl.exp(weights - top)[:, None], 0)
+            tl.store(peaks + t + tl.arange(0, 1)[None, :], top)
+            mass = tl.sum(
+                tile * tl.reshape(tl.exp(weights - top), [CHUNK])[:, None], 0, keep_dims=True
+            )
+            least = tl.min(tl.min(tl.where(known, mass, 1.0), 1), 0)
             moved = tl.log(mass)
-            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                logs = _logs(tiles + t * size + cell, stored + t, inside, tile, of_rows, ALL)
-                terms = logs + (vector - top)[:, None]
-                best = tl.max(terms, 0)
+            if least < 1e-30:
+                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                terms = logs + tl.reshape(vector - top, [CHUNK])[:, None]
+                best = tl.max(terms, 0, keep_dims=True)
                 best = tl.where(best > -float("inf"), best, 0.0)
-                moved = best + tl.log(tl.sum(tl.exp(terms - best[None, :]), 0))
+                moved = best + tl.log(tl.sum(tl.exp(terms - best), 0, keep_dims=True))
             vector = moved
         for t in range(length, time + 1):  # past the end the last vector is repeated
-            tl.store(forward + t * alive + s, vector, mask=s < alive)
+            tl.store(forward + t * alive + s, vector, mask=known)
             tl.store(peaks + t, 0.0)
     else:
         backward += row * (time + 1) * alive
-        vector = tl.zeros([CHUNK], tl.float32)
+        vector = tl.zeros([1, CHUNK], tl.float32)
         for t in range(length, time + 1):
-            tl.store(backward + t * alive + s, vector, mask=s < alive)
+            tl.store(backward + t * alive + s, vector, mask=known)
         last = length - 1
         ahead = tl.load(scaled + last * size + cell, mask=inside & (last >= 0), other=0.0)
-        tops = tl.load(highest + last * alive + s, mask=(s < alive) & (last >= 0), other=0.0)
+        tops = tl.load(highest + last * alive + s, mask=known & (last >= 0), other=0.0)
         for u in range(0, length):
             t = length - 1 - u
             tile = ahead
@@ -213,20 +204,22 @@ def _short_sweeps(
                 ahead = tl.load(scaled + tl.where(more, t - 1, t) * size + cell)
             else:
                 ahead = tl.load(scaled + (t - 1) * size + cell, mask=inside & more, other=0.0)
-            tops = tl.load(highest + (t - 1) * alive + s, mask=(s < alive) & more, other=0.0)
-            known = tl.where(s < alive, vector, -float("inf"))
-            peak = tl.max(known, 0)
+            tops = tl.load(highest + (t - 1) * alive + s, mask=known & more, other=0.0)
+            vector = tl.where(known, vector, -float("inf"))
+            peak = tl.max(vector, 1, keep_dims=True)
             peak = tl.where(peak > -float("inf"), peak, 0.0)
-            mass = tl.sum(tile * tl.exp(known - peak)[None, :], 1)
+            mass = tl.sum(tile * tl.exp(vector - peak), 1)[None, :]
+            least = tl.min(tl.min(tl.where(known, mass, 1.0), 1), 0)
             moved = of_rows + tl.log(mass)
-            if tl.min(tl.where(s < alive, mass, 1.0), 0) < 1e-30:
-                logs = _logs(tiles + t * size + cell, stored + t, inside, tile, of_rows, ALL)
-                terms = logs + (known - peak)[None, :]
+            if least < 1e-30:
+                logs = tl.load(tiles + t * size + cell, mask=inside, other=-float("inf"))
+                terms = logs + (vector - peak)
                 best = tl.max(terms, 1)
                 best = tl.where(best > -float("inf"), best, 0.0)
-                moved = best + tl.log(tl.sum(tl.exp(terms - best[:, None]), 1))
+                total = tl.sum(tl.exp(terms - best[:, None]), 1)
+                moved = (best + tl.log(total))[None, :]
             vector = moved
-            tl.store(backward + t * alive + s, vector, mask=s < alive)
+            tl.store(backward + t * alive + s, vector, mask=known)
 
 
 @triton.jit

@@ -21,7 +21,6 @@ from bighmm.ops.two_level_chain.plain import Vectors
 from bighmm.ops.windows.triton import Chain, Marginals
 
 PART = 64  # of the width, that a program multiplies at once
-FAINT = -80.0  # below it, exp comes near the smallest number
 WARPS = 8  # of a program with a tile of 128 × 128; smaller ones have 4
 
 
@@ -43,7 +42,6 @@ def make_tiles(
     chunk = chunk_of(alive, CHUNK)
     pieces = triton.cdiv(alive, chunk)
     scaled = torch.empty_like(tiles) if pieces == 1 else tiles
-    stored = torch.empty(batch, time, dtype=torch.int8, device=emitted.device)
     _tiles[(batch * time, pieces)](
         *chain,
         *vectors,
@@ -52,7 +50,6 @@ def make_tiles(
         tiles,
         peaks,
         scaled,
-        stored,
         highest,
         within,
         chosen,
@@ -64,12 +61,9 @@ def make_tiles(
         PART=min(PART, _padded(vectors.leaving)),
         CHUNK=chunk,
         ONE=pieces == 1,
-        FAINT=FAINT,
         num_warps=WARPS if chunk >= 128 else 4,
     )
-    return Tiles(tiles, peaks, scaled, stored if pieces == 1 else None), Factors(
-        highest, within, chosen
-    )
+    return Tiles(tiles, peaks, scaled), Factors(highest, within, chosen)
 
 
 def empty_gradients(vectors: Vectors) -> list[Tensor]:
@@ -143,26 +137,10 @@ def _logits(
 
 
 @triton.jit
-def _store_scaled(value, inside, in_rows, cells, of_scaled, peaks, stored, FAINT: tl.constexpr):
-    """A whole tile relative to the highest entry of each row, and as it is if that loses some."""
-    value = tl.where(inside, value, -float("inf"))
-    peak = tl.max(value, 1)
-    peak = tl.where(peak > -float("inf"), peak, 0.0)
-    tl.store(peaks, peak, mask=in_rows)
-    value_from_peak = value - peak[:, None]
-    tl.store(of_scaled, tl.exp(value_from_peak), mask=inside)
-    faint = (value_from_peak < FAINT) & (value > -float("inf"))
-    loses = tl.max(tl.max(faint.to(tl.int32), 1), 0)
-    tl.store(stored, loses)
-    if loses != 0:
-        tl.store(cells, value, mask=inside)
-
-
-@triton.jit
 def _tiles(
     before, at, fresh, lengths, leaving, entering, choice, start, emitted, tiles, peaks,
-    scaled, stored, highest, within, chosen, time, alive, width, blocks, WIDTH: tl.constexpr, PART:
-    tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr, FAINT: tl.constexpr,
+    scaled, highest, within, chosen, time, alive, width, blocks, WIDTH: tl.constexpr, PART:
+    tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
     """One row of chunks of a tile. With ONE the tile is one chunk, whose logits are made once."""
     place = tl.program_id(0)
@@ -180,14 +158,13 @@ def _tiles(
             cell = i[:, None] * alive + j[None, :]
             row = tl.load(start + block * alive + j, mask=j < alive, other=-float("inf"))
             row += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
-            value = tl.broadcast_to(row[None, :], [CHUNK, CHUNK])
+            tl.store(cells + cell, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
             if ONE:
-                _store_scaled(
-                    value, inside, i < alive, cells + cell, of_scaled + cell, peaks + here,
-                    stored + place, FAINT,
-                )  # fmt: skip
-            else:
-                tl.store(cells + cell, value, mask=inside)
+                peak = tl.max(row, 0)
+                peak = tl.where(peak > -float("inf"), peak, 0.0)
+                tl.store(peaks + here, peak, mask=i < alive)
+                scaled_row = tl.broadcast_to(tl.exp(row - peak)[None, :], [CHUNK, CHUNK])
+                tl.store(of_scaled + cell, scaled_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
         chosen_at = choice + source.to(tl.int64) * blocks + block
@@ -220,13 +197,12 @@ def _tiles(
                 )  # fmt: skip
             log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
             value = move - top[:, None] + (of_block - log_total)[:, None] + log_emission[None, :]
+            tl.store(cells + cell, value, mask=inside)
             if ONE:
-                _store_scaled(
-                    value, inside, i < alive, cells + cell, of_scaled + cell, peaks + here,
-                    stored + place, FAINT,
-                )  # fmt: skip
-            else:
-                tl.store(cells + cell, value, mask=inside)
+                peak = tl.max(tl.where(inside, value, -float("inf")), 1)
+                peak = tl.where(peak > -float("inf"), peak, 0.0)
+                tl.store(peaks + here, peak, mask=i < alive)
+                tl.store(of_scaled + cell, tl.exp(value - peak[:, None]), mask=inside)
 
 
 @triton.jit
