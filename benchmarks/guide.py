@@ -32,7 +32,7 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from bighmm.base.files import read_json
+from bighmm.base.json_files import read_json
 from bighmm.cli.distill_lm import distill_lm_command
 from bighmm.distill.sampling import SampleSettings, sample_batch
 from bighmm.guide.hugging_face import continuation_log_probs

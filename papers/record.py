@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import bighmm
-from bighmm.base.files import read_json
+from bighmm.base.json_files import read_json
 from bighmm.train.recipe import InitialSettings
 
 PATHS = (

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bighmm.base.files import read_json, write_atomically
+from bighmm.base.files import write_atomically
+from bighmm.base.json_files import read_json
 from papers.rows import Paper, Row
 
 EVAL_BATCH = "eval-batch.json"  # [{"recipe": …, "ms": …}, …]: milliseconds of an evaluation batch

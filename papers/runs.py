@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bighmm.base.files import read_json
+from bighmm.base.json_files import read_json
 from bighmm.lm import baselines
 from bighmm.train.recipe import differences, from_saved, read_recipe
 from papers.prepare import named_in, needs, unprepared

@@ -13,10 +13,10 @@ from bighmm.base.files import (
     hub_folder,
     model_folder,
     previous_folder,
-    read_json,
     replace_folder,
     write_json,
 )
+from bighmm.base.json_files import read_json
 
 
 def put(target, text, keep_previous=True):

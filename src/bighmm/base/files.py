@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from bighmm.base.json_files import read_json, sealed
+
 
 def replace_folder(
     target: Path,
@@ -132,6 +134,11 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """As `write_json`, with a seal that `json_files.read_object` checks."""
+    write_json(path, sealed(value))
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file; a process that is killed on the way leaves the old content."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -140,16 +147,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         fresh.rename(path)
     finally:
         fresh.unlink(missing_ok=True)
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; ValueError with one sentence if it is missing or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent} has no {path.name}; it is not complete") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
 
 
 def hashes(folder: Path) -> dict[str, str]:

@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
 T = TypeVar("T")
 
 COLDEST = 1e-6  # temperature: logits are divided by it, and must stay finite
+LARGEST = 2**63 - 1  # whole number that torch and NumPy can hold
+
+
+@dataclass(frozen=True)
+class Between:
+    """The numbers that a field may have: `Annotated[int, Between(1, 9)]`."""
+
+    least: float
+    most: float = math.inf
+
+    def __str__(self) -> str:
+        return f"from {self.least}" + ("" if self.most == math.inf else f" to {self.most}")
+
+
+Count = Annotated[int, Between(0)]
+Positive = Annotated[int, Between(1)]
 
 
 def fill(cls: type[T], values: Any, where: str) -> T:
     """An instance of the dataclass `cls` with the given values; the others keep their defaults.
 
-    Raises ValueError for an unknown name or a value of the wrong type; `where` says in the message
-    where the values came from. A whole number is accepted where a float is expected.
+    Raises ValueError for an unknown name, a missing one that has no default, and a value of the
+    wrong type or outside its range; `where` says in the message where the values came from. A whole
+    number is accepted where a float is expected, and a section where a dataclass is.
     """
-    hints = typing.get_type_hints(cls)
+    fields = [field for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    types_of = typing.get_type_hints(cls, include_extras=True)
+    hints = {field.name: types_of[field.name] for field in fields}
     if not isinstance(values, dict):
-        raise ValueError(f"{where} must be a section, not {values!r}")
-    for key, value in values.items():
+        raise ValueError(f"{where} must be a section, not {shown(values)}")
+    for key in values:
         if key not in hints:
-            raise ValueError(f"{where} has an unknown field {key!r}{closest(key, hints)}")
-        if not _fits(value, hints[key]):
-            raise ValueError(f"{where}: {key} = {value!r} is not of the kind {_name(hints[key])}")
-    return cls(**{k: float(v) if hints[k] is float else v for k, v in values.items()})
+            raise ValueError(f"{where} has an unknown field {shown(key)}{closest(key, hints)}")
+    for field in fields:
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            raise ValueError(f"{where} has no field {field.name!r}")
+    return cls(**{key: _made(value, hints[key], where, key) for key, value in values.items()})
+
+
+def shown(value: Any) -> str:
+    """A value in a message, cut where it is long."""
+    return _SHORT.repr(value)
 
 
 def closest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one it resembles, or all of them."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word[:100], list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
 
 
@@ -69,22 +98,55 @@ def check_sharpness(temperature: float, top_p: float) -> None:
         )
 
 
+def _made(value: Any, hint: Any, where: str, key: str) -> Any:
+    """A value for a field of this type; ValueError if it does not fit."""
+    if dataclasses.is_dataclass(hint):
+        return fill(hint, value, f"{where}: {key}")  # type: ignore[arg-type]
+    if not _fits(value, hint):
+        raise ValueError(f"{where}: {key} = {shown(value)} is not of the kind {_name(hint)}")
+    return float(value) if _plain(hint) is float else value
+
+
 def _fits(value: Any, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin is Annotated:
+        ranges = [limit for limit in arguments[1:] if isinstance(limit, Between)]
+        return _fits(value, arguments[0]) and all(r.least <= value <= r.most for r in ranges)
     if origin is Literal:
-        return value in typing.get_args(hint)
+        return any(value == one and type(value) is type(one) for one in arguments)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, option) for option in typing.get_args(hint))
+        return any(_fits(value, option) for option in arguments)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(v, arguments[1]) for v in value.values())
+    if origin is list:
+        return isinstance(value, list) and all(_fits(one, arguments[0]) for one in value)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, float) or (_fits(value, int) and abs(value) <= 2**53)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole and -LARGEST <= value <= LARGEST
     return isinstance(value, hint)
 
 
+def _plain(hint: Any) -> Any:
+    """A type without its range."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+
+
 def _name(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return " | ".join(map(str, typing.get_args(hint)))
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " | ".join(map(_name, typing.get_args(hint)))
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return " ".join([_name(arguments[0]), *map(str, arguments[1:])])
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(_name, arguments))
+    if origin in (dict, list):
+        return f"{origin.__name__} of {_name(arguments[-1])}"
     return getattr(hint, "__name__", str(hint))
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.base.files import read_json
+from bighmm.base.json_files import read_json
 from bighmm.data.corpus import Corpus
 
 FORMAT = 1  # raised whenever the same request would give other labels

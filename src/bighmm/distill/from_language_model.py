@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bighmm.base.files import read_json, write_json
+from bighmm.base.files import write_json
+from bighmm.base.json_files import read_json
 from bighmm.data.corpus import Corpus, open_corpus
 from bighmm.distill.hugging_face import HuggingFaceTeacher
 from bighmm.distill.labelling import LabelSettings, make_labels

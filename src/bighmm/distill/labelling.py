@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base.files import read_json, write_json
+from bighmm.base.files import write_json
+from bighmm.base.json_files import read_json
 from bighmm.base.tensor_files import write_tensors
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import (

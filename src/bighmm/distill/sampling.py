@@ -26,7 +26,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from bighmm.base import randomness
-from bighmm.base.files import read_json, write_atomically, write_json
+from bighmm.base.files import write_atomically, write_json
+from bighmm.base.json_files import read_json
 from bighmm.data.corpus import Corpus, write_corpus
 from bighmm.distill.settings import SampleSettings
 from bighmm.interop.language_model import LanguageModel, left_padded, prompts_of

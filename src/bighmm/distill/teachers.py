@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base.files import hashes, model_folder, read_json
+from bighmm.base.files import hashes, model_folder
+from bighmm.base.json_files import read_json
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.lm import baselines
 from bighmm.lm.baselines.neural import NeuralLM

@@ -35,10 +35,10 @@ from bighmm.base.files import (
     existing_folder,
     hub_folder,
     is_earlier_save,
-    read_json,
     replace_folder,
     write_json,
 )
+from bighmm.base.json_files import read_json
 from bighmm.base.tensor_files import write_tensors
 from bighmm.hmm import HMM
 from bighmm.interop.arrays import LIMIT, check_size

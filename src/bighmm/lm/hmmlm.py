@@ -21,14 +21,8 @@ from huggingface_hub import ModelHubMixin
 from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
-from bighmm.base.files import (
-    check_hashes,
-    hashes,
-    hub_folder,
-    model_folder,
-    read_json,
-    write_json,
-)
+from bighmm.base.files import check_hashes, hashes, hub_folder, model_folder, write_json
+from bighmm.base.json_files import read_json
 from bighmm.base.tensor_files import TensorFile, load_state, write_tensors
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.hmm import HMM

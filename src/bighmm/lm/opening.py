@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bighmm.base import files
-from bighmm.base.files import read_json
+from bighmm.base.json_files import read_json
 
 if TYPE_CHECKING:
     import torch

@@ -20,10 +20,10 @@ from bighmm.base.files import (
     existing_folder,
     hashes,
     is_earlier_save,
-    read_json,
     replace_folder,
     write_json,
 )
+from bighmm.base.json_files import read_json
 from bighmm.base.tensor_files import write_tensors
 from bighmm.hmm import HMM
 from bighmm.model.emissions import EmissionTable

@@ -21,10 +21,10 @@ from bighmm.base.files import (
     existing_folder,
     hashes,
     previous_folder,
-    read_json,
     replace_folder,
     write_json,
 )
+from bighmm.base.json_files import read_json
 from bighmm.base.tensor_files import TensorFile, write_tensors
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"

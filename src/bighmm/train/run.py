@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bighmm.base.files import existing_folder, read_json, replace_folder, write_json
+from bighmm.base.files import existing_folder, replace_folder, write_json
+from bighmm.base.json_files import read_json
 from bighmm.data.corpus import Corpus
 from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline

@@ -50,10 +50,10 @@ from bighmm.base.files import (
     existing_folder,
     hashes,
     is_earlier_save,
-    read_json,
     replace_folder,
     write_json,
 )
+from bighmm.base.json_files import read_json
 from bighmm.base.tensor_files import write_tensors
 from bighmm.data.corpus import sentence_bounds
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bighmm.base import randomness
-from bighmm.base.files import check_hashes, hashes, read_json, write_json
+from bighmm.base.files import check_hashes, hashes, write_json
+from bighmm.base.json_files import read_json
 from bighmm.base.tensor_files import TensorFile, load_state, write_tensors
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.infer.sample import check_request, draw_token

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base.files import read_json, write_json
+from bighmm.base.files import write_json
+from bighmm.base.json_files import read_json
 from bighmm.data.corpus import Corpus
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer
 from bighmm.infer.sample import check_request, draw_token

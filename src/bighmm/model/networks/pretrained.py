@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.base.files import check_hashes, model_folder, read_json
+from bighmm.base.files import check_hashes, model_folder
+from bighmm.base.json_files import read_json
 from bighmm.model.networks.backbone import Backbone, BackboneConfig, Style
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
