@@ -301,6 +301,9 @@ class TestQuestions:
         saved = json.loads((copied / "recipe.json").read_text())
         saved["recipe"]["corpus"]["data"] = str(tmp_path / "gone.txt")
         (copied / "recipe.json").write_text(json.dumps(saved))
+        assert "recipe.json is damaged: its content is not" in refused("eval", copied)
+        del saved["seal"]  # as the first version wrote it
+        (copied / "recipe.json").write_text(json.dumps(saved))
         assert "gone.txt does not exist" in refused("eval", copied)
 
     def test_eval_of_a_model_that_is_not_normalised(self, refused, trained, monkeypatch):

@@ -10,6 +10,9 @@ import tokenizers
 import torch
 from huggingface_hub import hub_mixin
 
+from bighmm.base.files import sha256_of, write_sealed
+from bighmm.base.json_files import read_object
+from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.data.corpus import prepare
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.lm import hmmlm as module
@@ -64,10 +67,10 @@ def folder(tmp_path):
 
 
 def change_config(folder, **changes):
-    config = json.loads((folder / "config.json").read_text())
-    config |= changes
+    """Other values, with a seal that fits them."""
+    config = read_object(folder / "config.json") | changes
     config = {key: value for key, value in config.items() if value is not None}
-    (folder / "config.json").write_text(json.dumps(config))
+    write_sealed(folder / "config.json", config)
 
 
 def one_sentence(folder, *parts):
@@ -225,10 +228,29 @@ def test_config_lacks_a_field(folder, key):
     [
         ({"kind": "nural"}, "no parameterisation 'nural'"),
         ({"options": {"depth": 3}}, "depth"),
-        ({"options": 3}, "describes no model"),
-        ({"options": {"width": "wide"}}, "describes no model"),
-        ({"support": "blocked"}, "describes no model"),
-        ({"support": {"kind": "free", "states": STATES}}, "KeyError: 'states'"),
+        ({"options": 3}, "options must be a section, not 3"),
+        ({"options": {"width": "wide"}}, "options: width = 'wide' is not of the kind int"),
+        ({"options": {"width": 2**70}}, "options: width = 1180591620717411303424 is not"),
+        ({"options": {"relu": 0}}, "options: relu = 0 is not of the kind bool"),
+        ({"options": {"scaled": 3}}, "options: scaled = 3 is not of the kind bool"),
+        ({"options": {"network": "mlq"}}, "options: network = 'mlq' is not of the kind mlp"),
+        ({"options": {"layers": 10**9}}, "layers from 0 to 1000"),
+        ({"options": {"width": 10**15}}, "config.json describes no model"),
+        ({"options": {"init_scale": -1.0}}, "finite and not below 0, not -1.0"),
+        (
+            {"options": {"network": "transformer", "backbone": '{"width": 8, "layers": 1e9}'}},
+            "the backbone has no field 'heads'",
+        ),
+        ({"options": {"network": "transformer", "backbone": "[" * 9999}}, "nested more than"),
+        ({"support": "blocked"}, "support = 'blocked' is not of the kind dict"),
+        ({"support": {"kind": "free", "states": STATES}}, "needs the tensor states"),
+        ({"support": {"kind": "dense", "states": STATES, "more": 1}}, "unknown field 'more'"),
+        ({"support": {"kind": "dense", "states": 0}}, "states = 0 is not of the kind"),
+        ({"support": {"kind": [], "states": 3}}, "does not describe a support"),
+        ({"vocabulary": 3}, "vocabulary = 3 is not of the kind str"),
+        ({"depth": 3}, "unknown field 'depth'"),
+        ({"files": {"model.safetensors": "x", "vocab.json": 3}}, "files = {"),
+        ({"files": {"vocab.json": "x"}}, "does not list model.safetensors"),
         ({"support": {"kind": "blncked", "states": STATES}}, "no support 'blncked'"),
         ({"support": {"kind": "blocked", "states": STATES + 1}}, "13 states cannot be shared"),
         ({"files": ["model.safetensors"]}, "does not list the model's files"),
@@ -240,17 +262,86 @@ def test_config_that_describes_no_model(folder, changes, says):
     one_sentence(folder, "config.json", says)
 
 
-def test_weights_of_another_model(folder):
-    change_config(folder, support={"kind": "blocked", "states": 2 * STATES})
+def test_a_size_of_another_model(folder):
+    change_config(folder, options={"size": 10**18})
     one_sentence(folder, "model.safetensors does not fit its configuration")
 
 
-def test_unlisted_files_are_read_with_care(folder):
-    change_config(folder, files={})
-    (folder / "model.safetensors").write_bytes(b"not tensors")
-    one_sentence(folder, "model.safetensors is damaged")
-    (folder / "model.safetensors").unlink()
-    one_sentence(folder, "model.safetensors is damaged")
+@pytest.mark.parametrize("states", [2 * STATES, 10**9 // STATES * STATES, 2**60 // 4 * 4])
+def test_weights_of_another_model(folder, states, monkeypatch):
+    change_config(folder, support={"kind": "blocked", "states": states})
+    monkeypatch.setattr(HMMLM, "__init__", None)  # nothing is made before sizes are compared
+    one_sentence(folder)
+
+
+def test_a_changed_configuration_is_noticed(folder):
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"skip": true', '"skip": false'))
+    one_sentence(folder, "config.json is damaged: its content is not what was saved")
+    config = json.loads(text)
+    del config["seal"]  # as the first version wrote it
+    (folder / "config.json").write_text(json.dumps(config))
+    assert HMMLM.from_pretrained(folder).options.skip
+    del config["options"]["skip"]  # which is true if it is missing
+    (folder / "config.json").write_text(json.dumps(config))
+    one_sentence(folder, "config.json is damaged: options has no field 'skip'")
+
+
+def test_files_of_other_names_are_not_opened(folder):
+    files = read_object(folder / "config.json")["files"]
+    change_config(folder, files=files | {"../../secret": "x"})
+    one_sentence(folder, "it lists '../../secret', which is not its file")
+
+
+def test_another_tokenizer_beside_the_weights_is_noticed(folder):
+    subwords().save(folder)
+    one_sentence(folder, "is not the one its model was made with")
+
+
+def rehashed(folder, name):
+    files = read_object(folder / "config.json")["files"]
+    change_config(folder, files=files | {name: sha256_of(folder / name)})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "7",
+        '{"block_of": [Infinity]}',
+        '{"block_of": [0, -1]}',
+        '{"block_of": [0.5]}',
+        '{"block_of": [[0]]}',
+        '{"block_of": []}',
+        '{"block_of": [0, 1000000000]}',
+        '{"block_of": [9223372036854775807]}',
+        '{"block_of": {"0": 0}}',
+        '{"blocks": [0]}',
+    ],
+)
+def test_blocks_that_are_none(folder, content):
+    (folder / "blocks.json").write_text(content)
+    rehashed(folder, "blocks.json")
+    one_sentence(folder)
+
+
+@pytest.mark.parametrize("wrong", [STATES, -2, None])
+def test_lists_of_states_that_are_none(tmp_path, wrong):
+    folder = tmp_path
+    model("scalar", support="per_token").save_pretrained(folder)
+    tensors = {n: t.clone() for n, t in read_tensors(folder / "model.safetensors").items()}
+    if wrong is None:
+        tensors["support.states"] = tensors["support.states"].float()
+    else:
+        tensors["support.states"][3, 0] = wrong
+    write_tensors(folder / "model.safetensors", tensors)
+    rehashed(folder, "model.safetensors")
+    one_sentence(folder, "config.json describes no model")
+
+
+def test_a_configuration_without_end_is_not_read(folder):
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("/dev/zero")
+    one_sentence(folder, "config.json cannot be read: it is not a regular file")
 
 
 def test_support_and_tokenizer_must_agree():

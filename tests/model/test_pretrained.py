@@ -105,8 +105,8 @@ def write(folder, settings, tensors=None):
     [
         ({"model_type": "bert"}, "of the type 'bert'; known are gpt2, llama, mistral"),
         ({}, "of the type None"),
-        ([], "holds no JSON object"),
-        ({"model_type": "llama"}, "has no num_attention_heads"),
+        ([], "not a JSON object"),
+        ({"model_type": "llama"}, "has no field 'num_attention_heads'"),
         ({**LLAMA, "attention_bias": True}, "attention_bias = True; only False is known"),
         ({**LLAMA, "rope_scaling": {"rope_type": "llama3"}}, "rope_type = 'llama3'"),
         ({**LLAMA, "head_dim": 4}, "heads that do not divide its width"),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bighmm.base.json_files import read_json, sealed
+from bighmm.base.settings import shown
 
 
 def replace_folder(
@@ -154,9 +155,22 @@ def hashes(folder: Path) -> dict[str, str]:
     return {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-def check_hashes(folder: Path, expected: dict[str, str]) -> None:
-    """Raise ValueError if a file of `folder` is missing or its SHA-256 is not the expected one."""
+def check_hashes(
+    folder: Path, expected: Any, required: Collection[str], optional: Collection[str] = ()
+) -> None:
+    """Raise ValueError if a file of `folder` is missing or its SHA-256 is not the expected one.
+
+    expected: the SHA-256 of files by name, from a file; it must have all the `required` names, and
+        no others than the `optional` ones.
+    """
+    if not isinstance(expected, dict):
+        raise ValueError(f"{folder} is damaged: it does not list its files with their hashes")
+    for name in required:
+        if name not in expected:
+            raise ValueError(f"{folder} is damaged: it does not list {name} among its files")
     for name, value in expected.items():
+        if name not in required and name not in optional:
+            raise ValueError(f"{folder} is damaged: it lists {shown(name)}, which is not its file")
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{folder} has no {name}; it is not complete")

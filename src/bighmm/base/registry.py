@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from bighmm.base.settings import shown
 
 T = TypeVar("T")
 
@@ -29,11 +31,14 @@ class Registry(Generic[T]):
             importlib.import_module(f"{self.package}.{module.name}")
         return dict(sorted(self.known.items()))
 
-    def find(self, name: str) -> T:
+    def find(self, name: Any) -> T:
         """The value of that name; ValueError if there is none."""
-        if name in self.known:
+        known = isinstance(name, str)  # what is in a file may be anything
+        if known and name in self.known:
             return self.known[name]
         found = self.all()
-        if name not in found:
-            raise ValueError(f"there is no {self.what} {name!r}; choose from {', '.join(found)}")
+        if not known or name not in found:
+            raise ValueError(
+                f"there is no {self.what} {shown(name)}; choose from {', '.join(found)}"
+            )
         return found[name]

@@ -8,7 +8,7 @@ import math
 import reprlib
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -38,7 +38,8 @@ def fill(cls: type[T], values: Any, where: str) -> T:
 
     Raises ValueError for an unknown name, a missing one that has no default, and a value of the
     wrong type or outside its range; `where` says in the message where the values came from. A whole
-    number is accepted where a float is expected, and a section where a dataclass is.
+    number is accepted where a float is expected, a list where a tuple is, and a section where a
+    dataclass is.
     """
     fields = [field for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     types_of = typing.get_type_hints(cls, include_extras=True)
@@ -104,6 +105,8 @@ def _made(value: Any, hint: Any, where: str, key: str) -> Any:
         return fill(hint, value, f"{where}: {key}")  # type: ignore[arg-type]
     if not _fits(value, hint):
         raise ValueError(f"{where}: {key} = {shown(value)} is not of the kind {_name(hint)}")
+    if typing.get_origin(hint) is tuple:
+        return tuple(value)
     return float(value) if _plain(hint) is float else value
 
 
@@ -119,15 +122,23 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, option) for option in arguments)
     if origin is dict:
-        return isinstance(value, dict) and all(_fits(v, arguments[1]) for v in value.values())
-    if origin is list:
-        return isinstance(value, list) and all(_fits(one, arguments[0]) for one in value)
+        return isinstance(value, dict) and _all_fit(list(value.values()), arguments[1])
+    if origin in (list, tuple):  # of one type; JSON has only lists
+        return isinstance(value, list | tuple) and _all_fit(value, arguments[0])
     if hint is float:
         return isinstance(value, float) or (_fits(value, int) and abs(value) <= 2**53)
     if hint is int:
         whole = isinstance(value, int) and not isinstance(value, bool)
         return whole and -LARGEST <= value <= LARGEST
     return isinstance(value, hint)
+
+
+def _all_fit(values: Sequence[Any], hint: Any) -> bool:
+    """Whether all values fit; of millions of one type it is enough to look at the extremes."""
+    kind = _plain(hint)
+    if kind in (int, str) and set(map(type, values)) == {kind}:
+        values = [min(values), max(values)]
+    return all(_fits(value, hint) for value in values)
 
 
 def _plain(hint: Any) -> Any:
@@ -143,8 +154,9 @@ def _name(hint: Any) -> str:
         return " | ".join(map(str, arguments))
     if origin in (typing.Union, types.UnionType):
         return " | ".join(map(_name, arguments))
-    if origin in (dict, list):
-        return f"{origin.__name__} of {_name(arguments[-1])}"
+    if origin in (dict, list, tuple):
+        kind = "dict" if origin is dict else "list"
+        return f"{kind} of {_name(arguments[1 if origin is dict else 0])}"
     return getattr(hint, "__name__", str(hint))
 
 

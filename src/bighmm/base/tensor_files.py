@@ -6,6 +6,7 @@ time while they are read: at most `PIECE` bytes are.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from bighmm.base.reading import check_regular
 
 PIECE = 1 << 25  # bytes that are copied at a time; more only if a row of a tensor is longer
 DTYPES = {  # by increasing size, as the library orders them; the largest are written first
@@ -58,42 +62,46 @@ class TensorFile(Mapping[str, Tensor]):
 
     The file is mapped into memory anew for each piece, as pages that were read count as memory of
     the process as long as they are mapped. Raises ValueError if the file is missing or damaged.
+
+    shapes: of all tensors, as the file's header has them, which the library compares with its size.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with self._open() as file:
-                self._names = list(file.keys())
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
+        self.shapes: dict[str, torch.Size] = {}
+        check_regular(path)
+        known = set(DTYPES.values())
+        with _damage_in(path), self._open() as file:
+            names: list[str] = file.keys()
+            for name in names:
+                found = file.get_slice(name)
+                if found.get_dtype() not in known:
+                    raise ValueError(f"{name} is of the unknown type {found.get_dtype()}")
+                self.shapes[name] = torch.Size(found.get_shape())
 
     def __getitem__(self, name: str) -> Tensor:
         return self.read(name, torch.device("cpu"))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self.shapes)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.shapes)
 
     def read(self, name: str, device: torch.device) -> Tensor:
         """A tensor on a device, without a second copy of it on the CPU."""
-        if name not in self._names:
-            raise KeyError(name)
+        shape = self.shapes[name]
         with self._open() as file:
-            found = file.get_slice(name)
             kinds = {kind: dtype for dtype, kind in DTYPES.items()}
-            dtype, shape = kinds[found.get_dtype()], found.get_shape()
+            dtype = kinds[file.get_slice(name).get_dtype()]
         result = torch.empty(shape, dtype=dtype, device=device)
         self.read_into(name, result)
         return result
 
     def read_into(self, name: str, target: Tensor) -> None:
         """Copy a tensor into one of the same shape; ValueError if it has another."""
-        with self._open() as file:
-            shape = file.get_slice(name).get_shape()
-        _check_shape(name, shape, target)
+        shape = self.shapes[name]
+        _check_shape(name, shape, target.shape)
         if not shape:
             with self._open() as file:
                 target.copy_(file.get_tensor(name))
@@ -116,6 +124,13 @@ def read_tensor(tensors: Mapping[str, Tensor], name: str, device: torch.device) 
     return tensors[name].to(device, copy=True)
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file; ValueError with one sentence if it cannot be read."""
+    check_regular(path)
+    with _damage_in(path):
+        return load_file(path)
+
+
 def load_state(module: nn.Module, tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> None:
     """Copy tensors into the parameters and buffers of a module.
 
@@ -123,17 +138,35 @@ def load_state(module: nn.Module, tensors: Mapping[str, Tensor], names: Mapping[
     an entry is missing or unknown, or has another shape.
     """
     state = module.state_dict()
-    for name in (*state, *names):
-        if name not in names or name not in state:
-            what = "is missing" if name in state else "is not known"
-            raise ValueError(f"the tensor {name} {what}")
+    check_state({name: tensor.shape for name, tensor in state.items()}, tensors, names)
     for name, target in state.items():
         if isinstance(tensors, TensorFile):
             tensors.read_into(names[name], target)
         else:
-            source = tensors[names[name]]
-            _check_shape(name, source.shape, target)
-            target.copy_(source)
+            target.copy_(tensors[names[name]])
+
+
+def check_state(
+    shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], names: Mapping[str, str]
+) -> None:
+    """Raises ValueError if tensors are not those of a state with these shapes; reads none."""
+    for name in (*shapes, *names):
+        if name not in names or name not in shapes:
+            what = "is missing" if name in shapes else "is not known"
+            raise ValueError(f"the tensor {name} {what}")
+    for name, expected in shapes.items():
+        source = names[name]
+        stored = isinstance(tensors, TensorFile)
+        _check_shape(name, tensors.shapes[source] if stored else tensors[source].shape, expected)
+
+
+@contextlib.contextmanager
+def _damage_in(path: Path) -> Iterator[None]:
+    """Context in which whatever is wrong with a file becomes a ValueError that names it."""
+    try:
+        yield
+    except (OSError, OverflowError, SafetensorError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {(str(error).splitlines() or [''])[0]}") from None
 
 
 def _pieces(tensor: Tensor) -> Iterator[Tensor]:
@@ -151,6 +184,6 @@ def _rows_at_once(tensor: Tensor) -> int:
     return max(1, PIECE // max(1, row))
 
 
-def _check_shape(name: str, shape: Any, target: Tensor) -> None:
-    if list(shape) != list(target.shape):
-        raise ValueError(f"the tensor {name} is of shape {list(shape)}, not {list(target.shape)}")
+def _check_shape(name: str, shape: torch.Size, expected: torch.Size) -> None:
+    if shape != expected:
+        raise ValueError(f"the tensor {name} is of shape {list(shape)}, not {list(expected)}")

@@ -22,13 +22,10 @@ end mark stays exactly the same.
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.base.files import (
@@ -38,8 +35,9 @@ from bighmm.base.files import (
     replace_folder,
     write_json,
 )
-from bighmm.base.json_files import read_json
-from bighmm.base.tensor_files import write_tensors
+from bighmm.base.json_files import read_object
+from bighmm.base.settings import shown
+from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.hmm import HMM
 from bighmm.interop.arrays import LIMIT, check_size
 from bighmm.model.emissions import EmissionTable
@@ -169,14 +167,14 @@ def _is_written(folder: Path) -> bool:
 
 def _read_config(folder: Path) -> tuple[int, int, int]:
     """The number of states, the size of the vocabulary, and the end mark."""
-    config: Any = read_json(folder / CONFIG)
+    config = read_object(folder / CONFIG)
     numbers = []
     for name in SETTINGS:
-        number = config.get(name) if isinstance(config, dict) else None
+        number = config.get(name)
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise ValueError(
                 f"{folder / CONFIG} is not that of a Ctrl-G HMM: {name} must be a whole number, "
-                f"not {number!r}"
+                f"not {shown(number)}"
             )
         numbers.append(number)
     states, vocabulary, end = numbers
@@ -192,14 +190,15 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         path = folder / OLDER_WEIGHTS
     if not path.is_file():
         raise ValueError(f"{folder} has neither {WEIGHTS} nor {OLDER_WEIGHTS}; it is not complete")
-    try:
-        if path.name == WEIGHTS:
-            tensors = load_file(path)
-        else:
+    tensors: Any
+    if path.name == WEIGHTS:
+        tensors = read_tensors(path)
+    else:
+        try:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} is damaged: {reason}") from None
+        except Exception as error:  # a damaged pickle may raise errors of any class
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{path} is damaged: {reason}") from None
     for name in ("alpha_exp", "beta", "gamma"):
         if not isinstance(tensors, dict) or not isinstance(tensors.get(name), Tensor):
             raise ValueError(f"{path} has no {name}, so it is not a Ctrl-G HMM")

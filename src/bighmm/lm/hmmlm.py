@@ -1,6 +1,7 @@
 """HMMLM: an HMM with its vocabulary and its parameters, as a folder.
 
     config.json         what it is: parameterisation, options, support, hashes of the other files
+                        and of itself
     model.safetensors   the parameters
     vocab.json          or tokenizer.json, tokenizer.model: the vocabulary
     blocks.json         the block of every token, for a blocked support
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,10 +23,18 @@ from huggingface_hub import ModelHubMixin
 from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
-from bighmm.base.files import check_hashes, hashes, hub_folder, model_folder, write_json
-from bighmm.base.json_files import read_json
-from bighmm.base.tensor_files import TensorFile, load_state, write_tensors
-from bighmm.data.tokenizers import Tokenizer, load_tokenizer
+from bighmm.base.files import (
+    check_hashes,
+    hashes,
+    hub_folder,
+    model_folder,
+    write_json,
+    write_sealed,
+)
+from bighmm.base.json_files import read_json, read_record, read_sealed
+from bighmm.base.settings import Count, fill, shown
+from bighmm.base.tensor_files import TensorFile, check_state, load_state, write_tensors
+from bighmm.data.tokenizers import TOKENIZER_FILES, Tokenizer, load_tokenizer
 from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
 from bighmm.lm import gaps, questions
@@ -33,7 +43,7 @@ from bighmm.lm.gapped_text import GappedText
 from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.model import params
-from bighmm.model.options import with_new_names
+from bighmm.model.options import LATER_OPTIONS, OPTIONS, with_new_names
 from bighmm.model.support import Support, restore_support
 
 if TYPE_CHECKING:
@@ -42,7 +52,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"
 SUPPORT = "support."  # what the names of the support's tensors begin with
-VOCABULARIES = ("vocab.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+OTHERS = (BLOCKS, *TOKENIZER_FILES)
 
 
 class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
@@ -260,15 +270,15 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         write_json(save_directory / CONFIG, config)
         tensors |= self.params.state_dict()
         write_tensors(save_directory / WEIGHTS, tensors)
-        for name in (*VOCABULARIES, BLOCKS):
+        for name in OTHERS:
             (save_directory / name).unlink(missing_ok=True)  # of an earlier model
         self.tokenizer.save(save_directory)
-        names = {WEIGHTS, *VOCABULARIES}
+        names = {WEIGHTS, *TOKENIZER_FILES}
         if block_of is not None:
             write_json(save_directory / BLOCKS, {"block_of": block_of.tolist()})
             names.add(BLOCKS)
         files = {n: h for n, h in hashes(save_directory).items() if n in names}
-        write_json(save_directory / CONFIG, config | {"files": files})
+        write_sealed(save_directory / CONFIG, config | {"files": files})
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> HMMLM:
@@ -278,25 +288,28 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
 
     @classmethod
     def _read(cls, folder: Path) -> HMMLM:
-        config = read_json(folder / CONFIG)
-        if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise ValueError(f"{folder / CONFIG} is not the configuration of a bighmm model")
-        if config.get("family", "hmm") != "hmm":
-            raise ValueError(f"{folder} holds a model of family {config['family']!r}, not an HMM")
-        if not isinstance(config.get("files"), dict):
-            raise ValueError(f"{folder / CONFIG} is damaged: it does not list the model's files")
-        check_hashes(folder, config["files"])
-        tensors = TensorFile(folder / WEIGHTS)
+        config = _read_config(folder)
+        # Everything but the weights first, which are much larger and must fit the rest.
+        check_hashes(folder, {n: h for n, h in config.files.items() if n != WEIGHTS}, (), OTHERS)
         tokenizer = load_tokenizer(folder)
+        if tokenizer.fingerprint() != config.vocabulary:
+            raise ValueError(f"the vocabulary in {folder} is not the one its model was made with")
+        if not (folder / WEIGHTS).is_file():
+            raise ValueError(f"{folder} has no {WEIGHTS}; it is not complete")
+        tensors = TensorFile(folder / WEIGHTS)
+        names = {name: name for name in tensors if not name.startswith(SUPPORT)}
+        check_hashes(folder, {WEIGHTS: config.files[WEIGHTS]}, [WEIGHTS])
         try:
-            support = _restore_support(config["support"], tensors, folder, tokenizer.size)
-            options = params.find(config["kind"]).options(**with_new_names(config["options"]))
-            lm = cls(config["kind"], options, support, tokenizer)
+            support = _restore_support(config, tensors, folder, tokenizer.size)
+            shapes = params.shapes(config.kind, config.options, support, tokenizer.end)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            # Those of parameterisations and supports from outside may be of any class.
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(f"{folder / CONFIG} describes no model: {reason}") from None
         try:
-            names = {name: name for name in tensors if not name.startswith(SUPPORT)}
+            if shapes is not None:
+                check_state(shapes, tensors, names)
+            lm = cls(config.kind, config.options, support, tokenizer)
             load_state(lm.params, tensors, names)
         except ValueError as error:
             raise ValueError(
@@ -305,11 +318,49 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return lm
 
 
+@dataclass(frozen=True)
+class Config:
+    """The content of config.json."""
+
+    format: int
+    kind: str  # the parameterisation
+    options: Any  # a dictionary, and then an instance of the parameterisation's dataclass
+    support: dict[str, Any]
+    vocabulary: str
+    files: dict[str, str]
+    family: Literal["hmm"] = "hmm"
+
+
+def _read_config(folder: Path) -> Config:
+    """The configuration of a model, with its options; ValueError if it is not one."""
+    path = folder / CONFIG
+    found, whole = read_sealed(path)
+    if found.get("format") != FORMAT:
+        raise ValueError(f"{path} is not the configuration of a bighmm model")
+    if found.get("family", "hmm") != "hmm":
+        raise ValueError(f"{folder} holds a model of family {shown(found['family'])}, not an HMM")
+    if not isinstance(found.get("files"), dict):
+        raise ValueError(f"{path} is damaged: it does not list the model's files")
+    config = fill(Config, found, f"{path} is damaged: it")
+    if WEIGHTS not in config.files:
+        raise ValueError(f"{path} is damaged: it does not list {WEIGHTS} among the model's files")
+    try:
+        kind = params.find(config.kind)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    given = with_new_names(config.options)
+    options = fill(kind.options, given, f"{path} is damaged: options")
+    missing = {field.name for field in dataclasses.fields(kind.options)} - {*given, *LATER_OPTIONS}
+    if missing and not whole and config.kind in OPTIONS:
+        raise ValueError(f"{path} is damaged: options has no field {min(missing)!r}")
+    return dataclasses.replace(config, options=options)
+
+
 def _check_place(folder: Path) -> None:
     """Raises ValueError if saving a model there would overwrite files of another kind."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, so no model can be saved there; choose another name")
-    names = (CONFIG, WEIGHTS, BLOCKS, *VOCABULARIES)
+    names = (CONFIG, WEIGHTS, *OTHERS)
     found = [name for name in names if (folder / name).exists()]
     if found and not _holds_model(folder):
         raise ValueError(
@@ -328,11 +379,18 @@ def _holds_model(folder: Path) -> bool:
 
 
 def _restore_support(
-    described: dict[str, Any], tensors: TensorFile, folder: Path, vocabulary_size: int
+    config: Config, tensors: TensorFile, folder: Path, vocabulary_size: int
 ) -> Support:
     """The support that config.json describes, with those of the tensors that are its own."""
     own = [name for name in tensors if name.startswith(SUPPORT)]
     found = {name.removeprefix(SUPPORT): tensors[name] for name in own}
-    if (folder / BLOCKS).is_file():
-        found["block_of"] = torch.tensor(read_json(folder / BLOCKS)["block_of"])
-    return restore_support(described, found, vocabulary_size)
+    if BLOCKS in config.files:
+        found["block_of"] = torch.tensor(read_record(BlocksFile, folder / BLOCKS).block_of)
+    return restore_support(config.support, found, vocabulary_size)
+
+
+@dataclass(frozen=True)
+class BlocksFile:
+    """The content of blocks.json."""
+
+    block_of: list[Count]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bighmm.base import files
-from bighmm.base.json_files import read_json
+from bighmm.base.json_files import read_object
 
 if TYPE_CHECKING:
     import torch
@@ -47,13 +47,16 @@ def open_model(
 
     where = find_device(device)
     folder = find_model(path)
-    config = read_json(folder / "config.json")
-    family = config.get("family", "hmm") if isinstance(config, dict) else "hmm"
+    family = read_object(folder / "config.json").get("family", "hmm")
     lm: LM
     if family == "hmm":
         lm = HMMLM.from_pretrained(folder)
     else:
-        lm = baselines.find(family).model.load(folder)
+        try:
+            kind = baselines.find(family)
+        except ValueError as error:
+            raise ValueError(f"{folder / 'config.json'} is damaged: {error}") from None
+        lm = kind.model.load(folder)
     return lm.to(where, matmul_dtype)
 
 
@@ -90,11 +93,14 @@ def trained_on(run: str | Path) -> str:
     path = Path(run) / RECIPE
     if not path.exists():
         raise ValueError(f"{run} does not say what it was trained on; give --data")
-    saved = read_json(path)
+    saved = read_object(path)
     try:
-        return str(saved["recipe"]["corpus"]["data"])
+        data = saved["recipe"]["corpus"]["data"]
     except (KeyError, TypeError):
-        raise ValueError(f"{path} is damaged: it does not say what the run was asked for") from None
+        data = None
+    if not isinstance(data, str):
+        raise ValueError(f"{path} is damaged: it does not say what the run was asked for")
+    return data
 
 
 def find_device(name: str | torch.device) -> torch.device:

@@ -94,6 +94,9 @@ class ScalarOptions:
     """One softmax over all states, or first the next block, then a state in it."""
 
 
+LATER_OPTIONS = {"choosing", "transitions"}  # which files of the first version do not have
+
+
 def with_new_names(options: Any) -> Any:
     """Options as a file has them, with the names and values of today."""
     if not isinstance(options, dict):

@@ -7,12 +7,11 @@ model.safetensors   start, what the transitions are made of, emissions, the supp
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.base.files import (
@@ -21,10 +20,11 @@ from bighmm.base.files import (
     hashes,
     is_earlier_save,
     replace_folder,
-    write_json,
+    write_sealed,
 )
-from bighmm.base.json_files import read_json
-from bighmm.base.tensor_files import write_tensors
+from bighmm.base.json_files import read_object
+from bighmm.base.settings import Positive, fill
+from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.hmm import HMM
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import restore_support
@@ -70,7 +70,7 @@ def save(saved: Saved, folder: Path) -> None:
 
     def fill(fresh: Path) -> None:
         write_tensors(fresh / WEIGHTS, tensors)
-        write_json(fresh / CONFIG, config | {"files": hashes(fresh)})
+        write_sealed(fresh / CONFIG, config | {"files": hashes(fresh)})
 
     replace_folder(folder, fill, keep_previous=False, may_replace=_is_written)
 
@@ -81,34 +81,74 @@ def load(folder: Path) -> Saved:
     if found is None:
         raise ValueError(f"there is no folder {folder}; give one that a SequenceHMM was saved to")
     folder = found
-    config: Any = read_json(folder / CONFIG)
-    if not isinstance(config, dict) or config.get("format") not in FORMATS:
+    found_config = read_object(folder / CONFIG, finite=False)
+    if found_config.get("format") not in FORMATS:
         raise ValueError(f"{folder / CONFIG} is not the configuration of a SequenceHMM")
     try:
-        check_hashes(folder, config["files"])
-        tensors = load_file(folder / WEIGHTS)
-        if config["format"] == FORMATS[0]:
-            config, tensors = _of_first_format(config, tensors)
-        operands = [t for name, t in sorted(tensors.items()) if name.startswith(TRANSITION)]
-        of_support = {
-            name.removeprefix(SUPPORT): t for name, t in tensors.items() if name.startswith(SUPPORT)
-        }
-        family, settings = config["transitions"]["family"], config["transitions"]["settings"]
-        hmm = HMM(
-            tensors["start"],
-            restore_transitions(family, operands, settings),
-            EmissionTable(tensors["emission"]),
-            restore_support(config["support"], of_support, config["n_symbols"]),
-        )
-        return Saved(config["settings"], hmm, config["n_symbols"], config["history"])
-    except (KeyError, TypeError, OSError, SafetensorError) as error:
-        raise ValueError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
+        check_hashes(folder, found_config.get("files"), [WEIGHTS])
+        tensors = read_tensors(folder / WEIGHTS)
+        if found_config["format"] == FORMATS[0]:
+            found_config, tensors = _of_first_format(found_config, tensors)
+        config = fill(Config, found_config, "its configuration")
+        return Saved(config.settings, _hmm(config, tensors), config.n_symbols, config.history)
+    except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        if str(folder) in str(error):
+            raise
+        # Families and supports from outside may raise errors of any class.
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"{folder} is damaged: {type(error).__name__}: {reason}") from None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Transitions as the configuration describes them."""
+
+    family: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The content of config.json."""
+
+    format: str
+    settings: dict[str, Any]
+    support: dict[str, Any]
+    transitions: Family
+    n_symbols: Positive
+    history: list[float]
+    files: dict[str, str]
+
+
+def _hmm(config: Config, tensors: dict[str, Tensor]) -> HMM:
+    """The model of these tensors; ValueError if they do not fit the configuration."""
+    operands = [t for name, t in sorted(tensors.items()) if name.startswith(TRANSITION)]
+    of_support = {
+        name.removeprefix(SUPPORT): t for name, t in tensors.items() if name.startswith(SUPPORT)
+    }
+    support = restore_support(config.support, of_support, config.n_symbols)
+    if support.vocabulary_size != config.n_symbols:
+        raise ValueError(f"its support knows {support.vocabulary_size} symbols")
+    expected = {
+        "start": (support.num_states,),
+        "emission": (config.n_symbols, support.states_per_token),
+    }
+    for name, shape in expected.items():
+        if name not in tensors or tensors[name].shape != shape:
+            raise ValueError(f"its tensor {name} is missing, or not of shape {shape}")
+    family = config.transitions
+    transitions = restore_transitions(family.family, operands, family.settings)
+    if transitions.num_states != support.num_states:
+        raise ValueError(f"its transitions have {transitions.num_states} states")
+    return HMM(tensors["start"], transitions, EmissionTable(tensors["emission"]), support)
 
 
 def _of_first_format(
     config: dict[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The same in the names of today. The first format did not name the family of transitions."""
+    if not isinstance(config.get("settings"), dict) or "start" not in tensors:
+        raise ValueError("its configuration has no settings, or its tensors no start")
     kinds = {"Dense": ("dense", ""), "Blocked": ("blocked", "block_of"), "Free": ("free", "states")}
     kind, name = kinds[config["support"]]
     if "support" in tensors:

@@ -24,7 +24,7 @@ from bighmm.base.files import (
     replace_folder,
     write_json,
 )
-from bighmm.base.json_files import read_json
+from bighmm.base.json_files import read_json, read_object
 from bighmm.base.tensor_files import TensorFile, write_tensors
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -65,5 +65,5 @@ def load_checkpoint(run: Path) -> tuple[Checkpoint, str | None]:
 
 
 def _read(folder: Path) -> Checkpoint:
-    check_hashes(folder, read_json(folder / MANIFEST))
-    return Checkpoint(TensorFile(folder / TENSORS), read_json(folder / STATE))
+    check_hashes(folder, read_json(folder / MANIFEST), (TENSORS, STATE))
+    return Checkpoint(TensorFile(folder / TENSORS), read_object(folder / STATE))

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from bighmm.base.files import existing_folder, replace_folder
+from bighmm.base.settings import Between, Count, fill
 from bighmm.data.corpus import Corpus
 from bighmm.lm.evaluation import Evaluation
 from bighmm.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -122,7 +123,10 @@ class Training:
         checkpoint, warning = load_checkpoint(self.run_folder)
         if warning:
             self.observer.said(warning)
-        self._restore(checkpoint)
+        try:
+            self._restore(checkpoint)
+        except ValueError as error:
+            raise ValueError(f"the checkpoint of {self.run_folder} does not fit: {error}") from None
 
     def _steps_together(self) -> StepReport:
         """As many steps as are best done at once, up to the next check; the last one's report."""
@@ -190,12 +194,24 @@ class Training:
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
+        state = fill(Progress, checkpoint.state, "its state")
+        self.schedule.restore(state.schedule)
         self.runner.restore(checkpoint.tensors)
-        state = checkpoint.state
-        self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
-        self.best = math.inf if state["best"] is None else state["best"]
-        self.schedule.restore(state["schedule"])
-        self.log.cut(state["log_bytes"])
+        self.step, self.tokens, self.seconds = state.step, state.tokens, state.seconds
+        self.best = math.inf if state.best is None else state.best
+        self.log.cut(state.log_bytes)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a checkpoint says about a run, beside its tensors."""
+
+    step: Count
+    tokens: Count
+    seconds: Annotated[float, Between(0)]
+    best: float | None  # the perplexity of the best model
+    schedule: dict[str, Any]
+    log_bytes: Count
 
 
 class Log:
@@ -214,5 +230,5 @@ class Log:
         return self.path.stat().st_size
 
     def cut(self, size: int) -> None:
-        """Forget what was logged after a checkpoint."""
-        self.file.truncate(size)
+        """Forget what was logged after a checkpoint; a log that is shorter stays as it is."""
+        self.file.truncate(min(size, self.size()))

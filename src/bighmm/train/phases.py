@@ -89,7 +89,10 @@ class PhasedRunner:
         return {**self.phases[self.number].runner.tensors(), PHASE: torch.tensor(self.number)}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self.number = int(tensors[PHASE])
+        number = int(tensors[PHASE]) if PHASE in tensors and tensors[PHASE].dim() == 0 else -1
+        if not 0 <= number < len(self.phases):
+            raise ValueError("it does not say which phase of training it is from")
+        self.number = number
         self.phases[self.number].runner.restore(tensors)
 
     def release(self) -> None:

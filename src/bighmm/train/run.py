@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bighmm.base.files import existing_folder, replace_folder, write_json
-from bighmm.base.json_files import read_json
+from bighmm.base.files import existing_folder, replace_folder, write_json, write_sealed
+from bighmm.base.json_files import read_object
 from bighmm.data.corpus import Corpus
 from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline
@@ -98,10 +98,10 @@ def train_run(
 def saved_recipe(folder: Path) -> tuple[Recipe, str]:
     """What a run was asked for, and the fingerprint of its text; ValueError if that is damaged."""
     path = folder / RECIPE
-    saved = read_json(path)
-    if not isinstance(saved, dict) or not {"recipe", "corpus"} <= set(saved):
+    saved = read_object(path)
+    if set(saved) != {"recipe", "corpus"} or not isinstance(saved["recipe"], dict):
         raise ValueError(f"{path} is damaged: it does not say what the run was asked for")
-    return from_saved(saved["recipe"], str(path)), saved["corpus"]
+    return from_saved(saved["recipe"], f"{path} is damaged:"), saved["corpus"]
 
 
 def _check_same_run(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
@@ -164,7 +164,7 @@ def _count(
 
 def _begin(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / RECIPE, {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint})
+    write_sealed(folder / RECIPE, {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint})
 
 
 def _finish(

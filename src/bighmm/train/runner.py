@@ -167,7 +167,8 @@ def restore_tensors(
 ) -> State | None:
     """Put parameters and optimiser back; returns the carried state, if there was one.
 
-    Tensors with other names than those of `saved_tensors` are ignored.
+    Tensors with other names than those of `saved_tensors` are ignored. Raises ValueError if they do
+    not fit the parameters.
     """
     device = next(params.parameters()).device
     names = {name.removeprefix(MODEL): name for name in tensors if name.startswith(MODEL)}
@@ -178,7 +179,11 @@ def restore_tensors(
         for name in tensors:
             if name.startswith(OPTIMIZER):
                 index, _, moment = name.removeprefix(OPTIMIZER).partition(".")
-                value = read_tensor(tensors, name, device)
-                optimizer.state[parameters[int(index)]][moment] = value
+                if not index.isdecimal() or int(index) >= len(parameters):
+                    raise ValueError(f"the tensor {name} is of a parameter that the model lacks")
+                value, parameter = read_tensor(tensors, name, device), parameters[int(index)]
+                if value.shape not in ((), parameter.shape, parameter.shape[:1]):
+                    raise ValueError(f"the tensor {name} is of shape {list(value.shape)}")
+                optimizer.state[parameter][moment] = value
     carried = [name for name in tensors if name.startswith(CARRIED)]
     return {n.removeprefix(CARRIED): read_tensor(tensors, n, device) for n in carried} or None

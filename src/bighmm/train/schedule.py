@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
 
+from bighmm.base.settings import Between, Count, fill
 from bighmm.train.recipe import TrainingSettings
 
 
@@ -17,7 +19,9 @@ class Schedule(Protocol):
 
     def state(self) -> dict[str, Any]: ...
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`; ValueError if it is not one."""
+        ...
 
 
 def make_schedule(settings: TrainingSettings, total_steps: int) -> Schedule:
@@ -50,8 +54,16 @@ class Plateau:
         return {"current": self.current, "best": best, "waited": self.waited}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.current, self.waited = state["current"], state["waited"]
-        self.best = math.inf if state["best"] is None else state["best"]
+        found = fill(PlateauState, state, "the schedule")
+        self.current, self.waited = found.current, found.waited
+        self.best = math.inf if found.best is None else found.best
+
+
+@dataclass(frozen=True)
+class PlateauState:
+    current: Annotated[float, Between(0)]
+    best: float | None
+    waited: Count
 
 
 class Cosine:

@@ -118,8 +118,8 @@ def test_another_family_is_not_a_backbone(tmp_path):
     "wrong, message",
     [
         ({"heads": 3}, "multiple of the 3 heads"),
-        ({"context": 0}, "at least 1 word"),
-        ({"layers": 0}, "must be at least 1"),
+        ({"context": 0}, "context must be from 1"),
+        ({"layers": 0}, "layers must be from 1"),
         ({"dropout": 1.0}, "dropout in"),
         ({"style": "bert"}, "use llama or gpt2"),
     ],

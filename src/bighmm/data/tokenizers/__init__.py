@@ -8,7 +8,7 @@ For every kind of tokenizer a newline in the text is the end mark among the ids:
 - `SentencePieces`: a SentencePiece model (needs the extra `bighmm[sentencepiece]`).
 """
 
-from bighmm.data.tokenizers.files import load_tokenizer, open_tokenizer
+from bighmm.data.tokenizers.files import TOKENIZER_FILES, load_tokenizer, open_tokenizer
 from bighmm.data.tokenizers.protocol import END, UNKNOWN, Tokenizer
 from bighmm.data.tokenizers.sentencepieces import SentencePieces
 from bighmm.data.tokenizers.subwords import Subwords
@@ -16,6 +16,7 @@ from bighmm.data.tokenizers.words import Words
 
 __all__ = [
     "END",
+    "TOKENIZER_FILES",
     "UNKNOWN",
     "SentencePieces",
     "Subwords",

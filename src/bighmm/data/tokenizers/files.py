@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 from pathlib import Path
 
+from bighmm.base.json_files import parse_json
+from bighmm.base.reading import read_bytes
+from bighmm.base.settings import shown
 from bighmm.data.tokenizers.protocol import Tokenizer
 from bighmm.data.tokenizers.sentencepieces import SentencePieces
 from bighmm.data.tokenizers.subwords import Subwords
 from bighmm.data.tokenizers.words import Words
+
+TOKENIZER_FILES = ("vocab.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -19,10 +22,14 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         end = None
         config = folder / "tokenizer_config.json"
         if config.is_file():
-            end = _json(config, config.read_bytes()).get("eos_token")
+            end = _json(config, read_bytes(config)).get("eos_token")
             end = end.get("content") if isinstance(end, dict) else end
+            if not isinstance(end, str | None):
+                raise ValueError(
+                    f"{config} is damaged: eos_token must be a token, not {shown(end)}"
+                )
         path = folder / "tokenizer.json"
-        return Subwords(_read(path), end=end, name=str(path))
+        return Subwords(read_bytes(path), end=end, name=str(path))
     for name in ("tokenizer.model", "vocab.json"):
         if (folder / name).is_file():
             return open_tokenizer(folder / name)
@@ -47,34 +54,21 @@ def open_tokenizer(path: str | Path) -> Tokenizer:
         )
     name = path.name.removesuffix(".xz")
     if name.endswith(".model"):
-        return SentencePieces(_read(path), name=str(path))
+        return SentencePieces(read_bytes(path), name=str(path))
     if not name.endswith(".json"):
         raise ValueError(
             f"the tokenizer {path} is of an unknown kind; a tokenizers file (.json) or a "
             "SentencePiece model (.model) is expected"
         )
-    content = _read(path)
+    content = read_bytes(path)
     if (settings := _json(path, content)).get("kind") == "words":
         return Words.from_json(settings, path)
     return Subwords(content, name=str(path))
 
 
-def _read(path: Path) -> bytes:
-    """The content of a file, decompressed if it is an .xz file."""
-    if path.suffix != ".xz":
-        return path.read_bytes()
-    try:
-        return lzma.decompress(path.read_bytes())
-    except lzma.LZMAError:
-        raise ValueError(f"{path} is damaged or is not an xz file") from None
-
-
 def _json(path: Path, content: bytes) -> dict:
     """A JSON object; ValueError that names `path` if the content is something else."""
-    try:
-        value = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from None
+    value = parse_json(content, f"{path} is damaged")
     if not isinstance(value, dict):
         raise ValueError(f"{path} is damaged: it holds no JSON object")
     return value

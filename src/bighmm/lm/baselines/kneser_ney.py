@@ -42,8 +42,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from bighmm.base.files import (
     check_hashes,
@@ -51,10 +49,11 @@ from bighmm.base.files import (
     hashes,
     is_earlier_save,
     replace_folder,
-    write_json,
+    write_sealed,
 )
-from bighmm.base.json_files import read_json
-from bighmm.base.tensor_files import write_tensors
+from bighmm.base.json_files import read_object
+from bighmm.base.settings import Count, Positive, fill, shown
+from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.data.corpus import sentence_bounds
 
 FORMAT = 1  # of saved folders
@@ -70,6 +69,35 @@ class Level:
     keys: np.ndarray  # int64, ascending
     log_probs: np.ndarray  # float64, ln p(last word | other words)
     log_backoffs: np.ndarray  # float64, ln of the backoff weight as a context; 0 if never a context
+
+    def check(self, vocabulary_size: int, lower: list[Level]) -> None:
+        """Raises ValueError if they are not the n-grams after those of the levels below."""
+        base, number = vocabulary_size + 1, len(lower) + 1
+        for name, array in vars(self).items():
+            expected = np.dtype(np.int64 if name == "keys" else np.float64)
+            if array.dtype != expected or array.shape != self.keys.shape or array.ndim != 1:
+                raise ValueError(f"the {name} of {number}-grams are not an array of {expected}")
+        contexts = len(lower[-1].keys) if lower else 1
+        inside = not len(self.keys) or 0 <= self.keys[0] <= self.keys[-1] < contexts * base
+        if not inside or (np.diff(self.keys) <= 0).any() or not (lower or len(self.keys) == base):
+            raise ValueError(f"the keys of {number}-grams are not those of n-grams")
+        if np.isnan(self.log_probs).any() or np.isnan(self.log_backoffs).any():
+            raise ValueError(f"a probability of {number}-grams is not a number")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The content of ngrams.json."""
+
+    format: int
+    vocabulary_size: Positive
+    end: Count | None
+    order: Positive
+    files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if self.end is not None and self.end >= self.vocabulary_size:
+            raise ValueError(f"the end mark {self.end} is outside the vocabulary of n-grams")
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +222,7 @@ class KneserNey:
                 "order": self.order,
                 "files": hashes(fresh),
             }
-            write_json(fresh / SETTINGS, settings)
+            write_sealed(fresh / SETTINGS, settings)
 
         replace_folder(target, fill, keep_previous=False, may_replace=may_replace)
 
@@ -204,24 +232,30 @@ class KneserNey:
         existing = existing_folder(Path(folder))
         if existing is None:
             raise ValueError(f"there is no n-gram model {folder}")
-        settings = read_json(existing / SETTINGS)
-        try:
-            if settings["format"] != FORMAT:
-                raise ValueError(
-                    f"the n-gram model {folder} is of format {settings['format']}, and this "
-                    f"version reads format {FORMAT}"
-                )
-            check_hashes(existing, settings["files"])
-            arrays = load_file(existing / TENSORS)
-            levels = [
-                Level(*(arrays[f"{n}.{field}"] for field in Level.__dataclass_fields__))
-                for n in range(settings["order"])
-            ]
-            return cls(
-                settings["vocabulary_size"], settings["end"], levels, arrays.get("discounts")
+        path = existing / SETTINGS
+        found = read_object(path)
+        if found.get("format") != FORMAT:
+            raise ValueError(
+                f"the n-gram model {folder} is of format {shown(found.get('format'))}, and this "
+                f"version reads format {FORMAT}"
             )
-        except (KeyError, TypeError, SafetensorError) as error:
-            raise ValueError(f"{existing} is damaged ({type(error).__name__}: {error})") from None
+        settings = fill(Settings, found, f"{path} is damaged: it")
+        check_hashes(existing, settings.files, [TENSORS])
+        arrays = {name: t.numpy() for name, t in read_tensors(existing / TENSORS).items()}
+        if len(arrays) not in (3 * settings.order, 3 * settings.order + 1):
+            raise ValueError(
+                f"{existing / TENSORS} is damaged: it is not of order {settings.order}"
+            )
+        try:
+            levels: list[Level] = []
+            for n in range(settings.order):
+                level = Level(*(arrays[f"{n}.{field}"] for field in Level.__dataclass_fields__))
+                level.check(settings.vocabulary_size, levels)
+                levels.append(level)
+        except (KeyError, ValueError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{existing / TENSORS} is damaged: {reason}") from None
+        return cls(settings.vocabulary_size, settings.end, levels, arrays.get("discounts"))
 
     def _find(self, n: int, contexts: np.ndarray, words: np.ndarray) -> np.ndarray:
         """The numbers (N,) of n-grams of order n, -1 for those that were not seen.

@@ -7,7 +7,6 @@ the state over end marks ("carry"); with "reset" every sentence begins with a ne
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -20,19 +19,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bighmm.base import randomness
-from bighmm.base.files import check_hashes, hashes, write_json
-from bighmm.base.json_files import read_json
-from bighmm.base.tensor_files import TensorFile, load_state, write_tensors
-from bighmm.data.tokenizers import Tokenizer, load_tokenizer
+from bighmm.base.tensor_files import TensorFile, check_state, load_state, write_tensors
+from bighmm.data.tokenizers import Tokenizer
 from bighmm.infer.sample import check_request, draw_token
-from bighmm.lm.baselines import find, register
+from bighmm.lm.baselines import register
+from bighmm.lm.baselines.folders import read_config, write_config
 from bighmm.lm.evaluation import Evaluation, stream_of, sum_over_sentences
 from bighmm.lm.options import FeedForwardOptions, LSTMOptions
 from bighmm.lm.protocol import Convention, MatmulDtype
+from bighmm.model.networks.backbone import MOST_LAYERS
 from bighmm.ops import memory as limits
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+WEIGHTS = "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
+MOST_WORDS = 1 << 16  # that a word may be predicted from
 
 State = dict[str, Tensor]  # the first dimension of every tensor is the batch
 
@@ -198,31 +198,24 @@ class NeuralLM:
     def save_pretrained(self, save_directory: Path) -> None:
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
-        self.tokenizer.save(folder)
         write_tensors(folder / WEIGHTS, self.params.state_dict())
-        config = {
-            "format": 1,
-            "family": self.family,
-            "options": dataclasses.asdict(self.options),
-            "vocabulary": self.tokenizer.fingerprint(),
-            "files": {WEIGHTS: hashes(folder)[WEIGHTS]},
-        }
-        write_json(folder / CONFIG, config)
+        write_config(folder, self.family, self.options, self.tokenizer, [WEIGHTS])
 
     @classmethod
     def load(cls, folder: Path) -> NeuralLM:
         """The model that `save_pretrained` wrote; ValueError if a file is missing or damaged."""
-        config = read_json(folder / CONFIG)
-        check_hashes(folder, config["files"])
-        tokenizer = load_tokenizer(folder)
-        if config["vocabulary"] != tokenizer.fingerprint():
-            raise ValueError(f"the vocabulary in {folder} is not the one its model was made with")
-        lm = cls(find(cls.family).options(**config["options"]), tokenizer)
+        options, tokenizer = read_config(folder, cls.family, [WEIGHTS])
         tensors = TensorFile(folder / WEIGHTS)
+        names = {name: name for name in tensors}
         try:
-            load_state(lm.params, tensors, {name: name for name in tensors})
-        except ValueError as error:
-            raise ValueError(f"{folder / WEIGHTS} is damaged: {error}") from None
+            with torch.device("meta"):  # sizes are compared before there is memory for them
+                state = cls(options, tokenizer).params.state_dict()
+            check_state({name: t.shape for name, t in state.items()}, tensors, names)
+            lm = cls(options, tokenizer)
+            load_state(lm.params, tensors, names)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{folder / WEIGHTS} is damaged: {reason}") from None
         return lm
 
 
@@ -338,8 +331,14 @@ class NeuralPredictor:
 
 def _check(options: Any) -> None:
     order, layers = getattr(options, "order", 2), getattr(options, "layers", 1)
-    if options.width < 1 or order < 2 or layers < 1 or not 0 <= options.dropout < 1:
+    if options.width < 1 or not 2 <= order <= MOST_WORDS or not 0 <= options.dropout < 1:
         raise ValueError(
-            f"width and layers must be at least 1, order at least 2 and dropout in [0, 1), not "
+            f"width must be at least 1, order from 2 to {MOST_WORDS} and dropout in [0, 1), not "
             f"{options}"
         )
+    if not 1 <= layers <= MOST_LAYERS:
+        raise ValueError(f"layers must be from 1 to {MOST_LAYERS}, not {layers}")
+    if not 0 <= getattr(options, "init_scale", 1.0) < math.inf:
+        raise ValueError(f"init_scale must be finite and not below 0, not {options.init_scale}")
+    if not 1 <= getattr(options, "context", 1) <= MOST_WORDS:
+        raise ValueError(f"context must be from 1 to {MOST_WORDS} words, not {options.context}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base.files import write_json
-from bighmm.base.json_files import read_json
 from bighmm.data.corpus import Corpus
-from bighmm.data.tokenizers import Tokenizer, load_tokenizer
+from bighmm.data.tokenizers import Tokenizer
 from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import register
-from bighmm.lm.baselines.kneser_ney import KneserNey
+from bighmm.lm.baselines.folders import read_config, write_config
+from bighmm.lm.baselines.kneser_ney import SETTINGS, KneserNey
 from bighmm.lm.evaluation import Evaluation, stream_of
 from bighmm.lm.options import NgramOptions
 from bighmm.lm.protocol import Convention, MatmulDtype
 
 FAMILY, MODEL = "ngram", "ngram"
+NGRAMS = f"{MODEL}/{SETTINGS}"  # which has the hash of the tables
 
 
 @register(FAMILY, NgramOptions)
@@ -51,26 +50,19 @@ class NgramLM:
     @classmethod
     def load(cls, folder: Path) -> NgramLM:
         """The model that `save_pretrained` wrote; ValueError if a file is missing or damaged."""
-        config = read_json(folder / "config.json")
-        if not isinstance(config, dict) or not {"vocabulary", "options"} <= set(config):
-            raise ValueError(f"{folder / 'config.json'} is damaged: it does not describe a model")
-        tokenizer = load_tokenizer(folder)
-        if config["vocabulary"] != tokenizer.fingerprint():
-            raise ValueError(f"the vocabulary in {folder} is not the one its model was made with")
-        return cls(NgramOptions(**config["options"]), KneserNey.load(folder / MODEL), tokenizer)
+        options, tokenizer = read_config(folder, FAMILY, [NGRAMS], may_lack_hashes=True)
+        model = KneserNey.load(folder / MODEL)
+        if (model.vocabulary_size, model.end) != (tokenizer.size, tokenizer.end):
+            raise ValueError(f"the n-grams in {folder} are not of its vocabulary")
+        if model.order != options.order:
+            raise ValueError(f"the n-grams in {folder} are of order {model.order}, not of its own")
+        return cls(options, model, tokenizer)
 
     def save_pretrained(self, save_directory: Path) -> None:
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
-        self.tokenizer.save(folder)
         self.model.save(folder / MODEL)
-        config = {
-            "format": 1,
-            "family": FAMILY,
-            "options": dataclasses.asdict(self.options),
-            "vocabulary": self.tokenizer.fingerprint(),
-        }
-        write_json(folder / "config.json", config)
+        write_config(folder, FAMILY, self.options, self.tokenizer, [NGRAMS])
 
     @property
     def num_parameters(self) -> int:

@@ -16,6 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bighmm.base.settings import shown
+
+MOST_LAYERS = 1000
 Style = Literal["llama", "gpt2"]
 
 
@@ -36,8 +39,17 @@ class BackboneConfig:
 
     def __post_init__(self) -> None:
         sizes = (self.width, self.layers, self.heads, self.kv_heads, self.hidden, self.context)
-        if min(sizes) < 1:
-            raise ValueError(f"every size of a transformer must be at least 1, not {self}")
+        if min(sizes) < 1 or self.layers > MOST_LAYERS:
+            raise ValueError(
+                f"every size of a transformer must be at least 1, and there may be {MOST_LAYERS} "
+                f"layers, not {shown(self)}"
+            )
+        theta = self.rope_theta
+        if not (theta is None or 0 < theta < math.inf) or not 0 <= self.norm_eps < math.inf:
+            raise ValueError(
+                f"rope_theta must be above 0 and norm_eps not below, both finite, not "
+                f"{theta} and {self.norm_eps}"
+            )
         if self.style not in ("llama", "gpt2"):
             raise ValueError(f"there is no transformer of style {self.style!r}; use llama or gpt2")
         if self.width % self.heads or self.heads % self.kv_heads:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from bighmm.base.files import check_hashes, model_folder
-from bighmm.base.json_files import read_json
-from bighmm.model.networks.backbone import Backbone, BackboneConfig, Style
+from bighmm.base.json_files import read_object
+from bighmm.base.settings import Between, Positive, fill, shown
+from bighmm.base.tensor_files import read_tensors
+from bighmm.model.networks.backbone import MOST_LAYERS, Backbone, BackboneConfig, Style
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+
+T = TypeVar("T")
+Layers = Annotated[int, Between(1, MOST_LAYERS)]
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,31 @@ def load_own(folder: str | Path) -> Pretrained:
     if settings.get("family") != "transformer":
         family = settings.get("family", "unknown")
         raise ValueError(f"the model in {folder} is of the family {family}, not transformer")
-    check_hashes(folder, settings["files"])
-    tensors = _read_weights(folder)
-    config = own_config(**settings["options"])
-    weights = {name.removeprefix("backbone."): tensor for name, tensor in tensors.items()}
-    words = weights.pop("words")
+    files = settings.get("files")
+    weights_hash = files.get(WEIGHTS) if isinstance(files, dict) else None
+    check_hashes(folder, {WEIGHTS: weights_hash}, [WEIGHTS])
+    options = fill(OwnOptions, settings.get("options"), f"{folder / CONFIG} is damaged: options")
+    config = own_config(**dataclasses.asdict(options))
+    weights = {
+        name.removeprefix("backbone."): tensor
+        for name, tensor in read_tensors(folder / WEIGHTS).items()
+    }
+    words = weights.pop("words", torch.empty(0))
+    if words.dim() != 2 or words.shape[1] != config.width:
+        raise ValueError(_shape_message(folder, "words", words, ("words", config.width)))
     return Pretrained(_filled(config, weights, folder), words, words)
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """The options of a `TransformerLM` as its file has them."""
+
+    width: Positive
+    layers: Positive
+    heads: Positive
+    context: Positive
+    style: Style
+    dropout: float
 
 
 def own_config(
@@ -113,9 +136,9 @@ def _load_gguf(path: Path) -> Pretrained:
 def _converted(settings: dict[str, Any], tensors: Mapping[str, Tensor], path: Path) -> Pretrained:
     """A Hugging Face model from its configuration and its tensors; `path` is for messages."""
     kind = settings.get("model_type")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(
-            f"{path} holds a model of the type {kind!r}; known are {', '.join(sorted(KINDS))}"
+            f"{path} holds a model of the type {shown(kind)}; known are {', '.join(sorted(KINDS))}"
         )
     read_config, convert_weights, embeddings = KINDS[kind]
     try:
@@ -137,24 +160,63 @@ def _converted(settings: dict[str, Any], tensors: Mapping[str, Tensor], path: Pa
     return Pretrained(_filled(config, weights, path), words, head)
 
 
+@dataclass(frozen=True)
+class _Llama:
+    """The settings of a Llama or Mistral model that matter here."""
+
+    num_attention_heads: Positive
+    num_hidden_layers: Layers
+    hidden_size: Positive
+    intermediate_size: Positive
+    num_key_value_heads: Positive | None = None
+    head_dim: Positive | None = None
+    max_position_embeddings: Positive = 2048
+    rms_norm_eps: float = 1e-6
+    rope_theta: float | None = None
+    rope_parameters: dict[str, Any] | None = None
+    rope_scaling: dict[str, Any] | None = None
+    sliding_window: Positive | None = None
+
+
+@dataclass(frozen=True)
+class _GPT2:
+    """The settings of a GPT-2 model that matter here."""
+
+    n_embd: Positive
+    n_head: Positive
+    n_layer: Layers
+    n_positions: Positive
+    n_inner: Positive | None = None
+    layer_norm_epsilon: float = 1e-5
+
+
+def _known(cls: type[T], settings: dict[str, Any], path: Path) -> T:
+    """Those of a model's settings that are fields of `cls`, checked."""
+    names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return fill(cls, {k: v for k, v in settings.items() if k in names}, f"{path / CONFIG}")
+
+
 def _llama_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
     _check_supported(settings, path, hidden_act="silu", attention_bias=False, mlp_bias=False)
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    found = _known(_Llama, settings, path)
+    rope = found.rope_parameters or found.rope_scaling or {}
     _check_supported(rope, path, rope_type="default", type="default")
-    heads, layers = settings["num_attention_heads"], settings["num_hidden_layers"]
-    width = settings["hidden_size"]
-    if (settings.get("head_dim") or width // heads) != width // heads:
+    heads, layers, width = found.num_attention_heads, found.num_hidden_layers, found.hidden_size
+    if (found.head_dim or width // heads) != width // heads:
         raise ValueError(f"{path} has heads that do not divide its width, which is not known here")
-    window = settings.get("sliding_window") if settings["model_type"] == "mistral" else None
+    theta = rope.get("rope_theta") or found.rope_theta or 10_000.0
+    if not isinstance(theta, int | float):
+        raise ValueError(f"{path / CONFIG}: rope_theta = {shown(theta)} is not a number")
+    window = found.sliding_window if settings["model_type"] == "mistral" else None
     return BackboneConfig(
         width,
         layers,
         heads,
-        settings.get("num_key_value_heads") or heads,
-        settings["intermediate_size"],
-        settings.get("max_position_embeddings", 2048),
-        rope_theta=float(rope.get("rope_theta") or settings.get("rope_theta") or 10_000.0),
-        norm_eps=settings.get("rms_norm_eps", 1e-6),
+        found.num_key_value_heads or heads,
+        found.intermediate_size,
+        found.max_position_embeddings,
+        rope_theta=float(theta),
+        norm_eps=found.rms_norm_eps,
         reach=() if window is None else (window - 1,) * layers,
     )
 
@@ -168,17 +230,17 @@ def _gpt2_config(settings: dict[str, Any], path: Path) -> BackboneConfig:
         scale_attn_by_inverse_layer_idx=False,
         add_cross_attention=False,
     )
-    width, heads = settings["n_embd"], settings["n_head"]
+    found = _known(_GPT2, settings, path)
     return BackboneConfig(
-        width,
-        settings["n_layer"],
-        heads,
-        heads,
-        settings.get("n_inner") or 4 * width,
-        settings["n_positions"],
+        found.n_embd,
+        found.n_layer,
+        found.n_head,
+        found.n_head,
+        found.n_inner or 4 * found.n_embd,
+        found.n_positions,
         style="gpt2",
         rope_theta=None,
-        norm_eps=settings.get("layer_norm_epsilon", 1e-5),
+        norm_eps=found.layer_norm_epsilon,
     )
 
 
@@ -187,7 +249,7 @@ def _check_supported(settings: dict[str, Any], path: Path, **supported: Any) -> 
     for name, value in supported.items():
         if settings.get(name, value) != value:
             raise ValueError(
-                f"{path} has {name} = {settings[name]!r}; only {value!r} is known here"
+                f"{path} has {name} = {shown(settings[name])}; only {value!r} is known here"
             )
 
 
@@ -264,23 +326,25 @@ def _shape_message(path: Path, name: str, tensor: Tensor, expected: Any) -> str:
 
 def _settings(folder: Path) -> dict[str, Any]:
     """The JSON object in config.json; ValueError if it is missing or damaged."""
-    settings = read_json(folder / CONFIG)
-    if not isinstance(settings, dict):
-        raise ValueError(f"{folder / CONFIG} is damaged: it holds no JSON object")
-    return settings
+    return read_object(folder / CONFIG)
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     """The tensors of model.safetensors, or of the files that its index lists."""
     names = [WEIGHTS]
     if (folder / INDEX).is_file():
-        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
+        found = read_object(folder / INDEX).get("weight_map")
+        if not isinstance(found, dict) or not all(_is_file_name(n) for n in found.values()):
+            raise ValueError(f"{folder / INDEX} is damaged: weight_map must name files beside it")
+        names = sorted(set(found.values()))
     tensors: dict[str, Tensor] = {}
     for name in names:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}; it is not complete")
-        try:
-            tensors |= load_file(folder / name)
-        except SafetensorError as error:
-            raise ValueError(f"{folder / name} is damaged: {error}") from None
+        tensors |= read_tensors(folder / name)
     return tensors
+
+
+def _is_file_name(value: Any) -> bool:
+    """Whether a value of a file names a file beside it."""
+    return isinstance(value, str) and Path(value).name == value

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from bighmm.base.registry import Registry
 from bighmm.model.model import Model
 from bighmm.model.networks.backbone import Backbone
+from bighmm.model.options import OPTIONS
 from bighmm.model.support import Support
 from bighmm.ops.partition import Partition
 
@@ -32,6 +33,7 @@ __all__ = [
     "find",
     "register",
     "set_possible",
+    "shapes",
 ]
 
 MatmulDtype = Literal["float32", "bfloat16"]
@@ -154,6 +156,23 @@ def register(name: str, options: type) -> Callable[[MakeT], MakeT]:
         return make
 
     return add
+
+
+def shapes(
+    name: str, options: Any, support: Support, end: int | None
+) -> dict[str, torch.Size] | None:
+    """The shapes of all parameters and buffers, without memory for them.
+
+    None for a parameterisation from outside that cannot be made without its numbers.
+    """
+    try:
+        with torch.random.fork_rng(), torch.device("meta"):
+            state = find(name).make(options, support, end).state_dict()
+    except (NotImplementedError, RuntimeError):
+        if name in OPTIONS:
+            raise
+        return None
+    return {name: tensor.shape for name, tensor in state.items()}
 
 
 def build(

@@ -18,15 +18,17 @@ one more leaving vector, that of the state before the first.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 
 import torch
 from torch import Tensor, nn
 
+from bighmm.base.json_files import parse_json
+from bighmm.base.settings import fill, shown
 from bighmm.model.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.model.model import Model
 from bighmm.model.networks import Backbone, BackboneConfig
+from bighmm.model.networks.backbone import MOST_LAYERS
 from bighmm.model.networks.state_networks import MLP, MLPShape, StateTransformer, apply
 from bighmm.model.options import OPTIONS, VARIANTS, NeuralOptions
 from bighmm.model.params import Parameterisation, embeddings, register
@@ -42,9 +44,9 @@ WIDEST = 512  # vectors that the kernels can multiply; wider ones are multiplied
 class Neural(Parameterisation):
     def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
         super().__init__()
+        _check(options)
         if options.size is not None:
             options = dataclasses.replace(options, size=None, width=width_for(options, support))
-        _check(options)
         self.support, self.end, self.options = support, end, options
         width, scale = options.width, options.init_scale
         raw = ["entering"] if options.entering == "embedding" else []
@@ -239,20 +241,24 @@ def _network(options: NeuralOptions, support: Support) -> MLP | StateTransformer
 
 
 def _backbone(text: str) -> BackboneConfig:
-    try:
-        sizes = json.loads(text)
-        return BackboneConfig(**{**sizes, "reach": tuple(sizes.get("reach", ()))})
-    except (AttributeError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"the backbone {text!r} does not give its sizes: {error}") from None
+    sizes = parse_json(text, f"the backbone {shown(text)} does not give its sizes")
+    return fill(BackboneConfig, sizes, "the backbone")
 
 
 def _check(options: NeuralOptions) -> None:
-    if options.width < 1 or options.layers < 0 or options.heads < 1:
+    """Raises ValueError for options that no model can have; `size` replaces the width."""
+    if options.width < 1 or not 0 <= options.layers <= MOST_LAYERS or options.heads < 1:
         raise ValueError(
-            f"width and heads must be at least 1 and layers not below 0, not {options.width}, "
-            f"{options.heads} and {options.layers}"
+            f"width and heads must be at least 1 and layers from 0 to {MOST_LAYERS}, not "
+            f"{options.width}, {options.heads} and {options.layers}"
         )
-    if options.network == "transformer" and (options.layers < 1 or options.width % options.heads):
+    if not all(0 <= scale < math.inf for scale in (options.init_scale, options.direct_scale)):
+        raise ValueError(
+            f"init_scale and direct_scale must be finite and not below 0, not {options.init_scale} "
+            f"and {options.direct_scale}"
+        )
+    wrong_width = options.size is None and options.width % options.heads
+    if options.network == "transformer" and (options.layers < 1 or wrong_width):
         raise ValueError(
             f"a transformer needs at least one layer and a width that is a multiple of its heads, "
             f"not {options.layers}, {options.width} and {options.heads}"

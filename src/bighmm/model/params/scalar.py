@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,8 @@ class Scalar(Parameterisation):
         super().__init__()
         self.support, self.end = support, end
         states, scale = support.num_states, options.init_scale
+        if not 0 <= scale < math.inf:
+            raise ValueError(f"init_scale must be finite and not below 0, not {scale}")
         cells = (support.vocabulary_size, support.states_per_token)
         self.start = nn.Parameter(torch.randn(states) * scale)
         self.transition = nn.Parameter(torch.randn(states, states) * scale)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.registry import Registry
+from bighmm.base.settings import Positive, fill, shown
 from bighmm.model.emissions import Emissions
 from bighmm.ops import memory
 from bighmm.ops.cell_products import cell_products, normalise_scattered
@@ -246,8 +247,34 @@ def find_support(kind: str) -> type[Support]:
     return REGISTRY.find(OLD_NAMES.get(kind, kind))
 
 
-def restore_support(
-    settings: dict[str, Any], tensors: dict[str, Tensor], vocabulary_size: int
-) -> Support:
-    """The support that `describe` described; ValueError for an unknown kind."""
-    return find_support(settings["kind"]).restore(settings, tensors, vocabulary_size)
+def restore_support(settings: Any, tensors: dict[str, Tensor], vocabulary_size: int) -> Support:
+    """The support that `describe` described; ValueError for what describes none."""
+    kind = settings.get("kind") if isinstance(settings, dict) else None
+    if not isinstance(kind, str):
+        raise ValueError(f"{shown(settings)} does not describe a support, with its kind and states")
+    return find_support(kind).restore(settings, tensors, vocabulary_size)
+
+
+@dataclass(frozen=True)
+class DescribedStates:
+    """The settings of a support that is described by its number of states, and by tensors."""
+
+    kind: str
+    states: Positive
+
+    @staticmethod
+    def read(
+        settings: dict[str, Any], tensors: dict[str, Tensor], *names: str
+    ) -> tuple[int, list[Tensor]]:
+        """The number of states, and the tensors of these names.
+
+        Raises ValueError if there are other settings, or a tensor is missing or of no whole
+        numbers.
+        """
+        states = fill(DescribedStates, settings, "the support").states
+        for name in names:
+            if name not in tensors:
+                raise ValueError(f"a {settings['kind']} support needs the tensor {name}")
+            if tensors[name].is_floating_point() or tensors[name].dtype == torch.bool:
+                raise ValueError(f"the tensor {name} of a support must have whole numbers")
+        return states, [tensors[name].long() for name in names]

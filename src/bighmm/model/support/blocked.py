@@ -11,7 +11,14 @@ from torch import Tensor
 
 from bighmm.base.settings import check_shares
 from bighmm.model.emissions import Emissions
-from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
+from bighmm.model.support.base import (
+    Described,
+    DescribedStates,
+    States,
+    Support,
+    SupportRequest,
+    register_support,
+)
 from bighmm.ops import memory
 from bighmm.ops.blocked_emission import blocked_emission
 from bighmm.ops.carry import states_of_blocks
@@ -45,6 +52,10 @@ class Blocked(Support):
                 f"{block_of.reshape(-1).tolist()[:8]} of shape {tuple(block_of.shape)}"
             )
         num_blocks = int(block_of.max()) + 1
+        if num_blocks > len(block_of):
+            raise ValueError(
+                f"{len(block_of)} tokens cannot be in {num_blocks} blocks, as every block needs one"
+            )
         check_shares(num_states, num_blocks)
         return Blocked(Partition.of(block_of.long(), num_blocks), num_states // num_blocks)
 
@@ -196,7 +207,8 @@ class Blocked(Support):
     def restore(
         cls, settings: dict[str, Any], tensors: dict[str, Tensor], vocabulary_size: int
     ) -> Blocked:
-        return Blocked.of(tensors["block_of"], settings["states"])
+        states, (block_of,) = DescribedStates.read(settings, tensors, "block_of")
+        return Blocked.of(block_of, states)
 
     def _block(self, tokens: Tensor) -> Tensor:
         return self.blocks.block_of.index_select(0, tokens.reshape(-1)).view(tokens.shape)

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from bighmm.model.emissions import Emissions
-from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
+from bighmm.model.support.base import (
+    Described,
+    DescribedStates,
+    States,
+    Support,
+    SupportRequest,
+    register_support,
+)
 from bighmm.ops.cell_products import normalise_columns
 from bighmm.ops.impl import Impl
 from bighmm.ops.log_matmul import log_product
@@ -104,4 +111,5 @@ class Dense(Support):
     def restore(
         cls, settings: dict[str, Any], tensors: dict[str, Tensor], vocabulary_size: int
     ) -> Dense:
-        return Dense(settings["states"], vocabulary_size)
+        states, _ = DescribedStates.read(settings, tensors)
+        return Dense(states, vocabulary_size)

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
-from bighmm.model.support.base import Described, States, Support, SupportRequest, register_support
+from bighmm.model.support.base import (
+    Described,
+    DescribedStates,
+    States,
+    Support,
+    SupportRequest,
+    register_support,
+)
 from bighmm.ops.cell_products import normalise_listed
 
 
@@ -121,4 +128,14 @@ class PerToken(Support):
     def restore(
         cls, settings: dict[str, Any], tensors: dict[str, Tensor], vocabulary_size: int
     ) -> PerToken:
-        return PerToken(tensors["states"], settings["states"])
+        states, (table,) = DescribedStates.read(settings, tensors, "states")
+        if table.dim() != 2 or len(table) != vocabulary_size or not table.numel():
+            raise ValueError(
+                f"the lists of states are of shape {list(table.shape)}, not one for each of "
+                f"{vocabulary_size} tokens"
+            )
+        if int(table.min()) < -1 or int(table.max()) >= states or int(table.amax(1).min()) < 0:
+            raise ValueError(
+                f"every token needs states from 0 to {states - 1}, or -1 where it has fewer"
+            )
+        return PerToken(table, states)
