@@ -1,5 +1,6 @@
 """Corpora: layouts of sources, files that are written, the cache, and errors."""
 
+import hashlib
 import itertools
 import json
 import lzma
@@ -12,6 +13,9 @@ import numpy as np
 import pytest
 import tokenizers
 
+from bighmm.base import verified
+from bighmm.base.files import write_json, write_sealed
+from bighmm.base.json_files import read_object
 from bighmm.data import corpus as corpora
 from bighmm.data.corpus import describe, is_prepared, open_corpus, prepare, write_corpus
 from bighmm.data.tokenizers import Words
@@ -226,7 +230,7 @@ def test_errors_name_the_damaged_file(tmp_path):
         assert "\n" not in str(error.value)
         path.write_bytes(original)
 
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = read_object(folder / "manifest.json")
     tokens = (folder / "train.bin").read_bytes()
     damaged("manifest.json", None, "not a prepared corpus; it has no manifest.json")
     damaged("manifest.json", b"{", "manifest.json is damaged")
@@ -234,7 +238,7 @@ def test_errors_name_the_damaged_file(tmp_path):
     damaged("manifest.json", b'{"format": 1}', "manifest.json is damaged")
     damaged("manifest.json", json.dumps(manifest | {"format": 0}).encode(), "is of format 0")
     damaged("train.bin", tokens[:-1], "train.bin is damaged: it has")
-    damaged("train.bin", tokens[2:] + tokens[:2], "sha256", verify=True)
+    damaged("train.bin", tokens[2:] + tokens[:2], "train.bin is damaged: its sha256 is not")
     damaged("valid.bin", None, "lacks valid.bin")
     damaged("test.documents.bin", b"", "test.documents.bin is damaged")
     damaged("vocab.json", b"{", "vocab.json is damaged")
@@ -246,9 +250,102 @@ def test_errors_name_the_damaged_file(tmp_path):
     assert (prepare(source).folder / "train.bin").read_bytes() == tokens
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "O"},
+        {"dtype": "<u4"},
+        {"dtype": ">u2"},
+        {"dtype": ["<u2"]},
+        {"splits": {}},
+        {"splits": 3},
+        {"source": {}},
+        {"settings": 1},
+        {"tokenizer": {"kind": "words", "size": 10**9, "fingerprint": "x"}},
+        {"more": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_manifest_with_another_value(tmp_path, change, sealed):
+    folder = prepare(ptb(tmp_path / "ptb")).folder
+    write_manifest(folder, corpora.open_corpus(folder).manifest | change, sealed)
+    with pytest.raises(ValueError, match="; prepare the corpus again") as error:
+        open_corpus(folder)
+    assert "\n" not in str(error.value)
+
+
+def write_manifest(folder, manifest, sealed=True):
+    (write_sealed if sealed else write_json)(folder / "manifest.json", manifest)
+
+
+@pytest.mark.parametrize("field", ["tokens", "lines", "documents", "unknown", "sha256"])
+@pytest.mark.parametrize("value", [-1, 10**12, 2.5, True, None, "x", [], 10**400], ids=str)
+def test_a_split_with_another_value(tmp_path, field, value):
+    folder = prepare(ptb(tmp_path / "ptb")).folder
+    manifest = open_corpus(folder).manifest
+    manifest["splits"]["train"][field] = value
+    write_manifest(folder, manifest)
+    if value != 10**12 or field in ("tokens", "documents", "sha256"):  # others are only shown
+        with pytest.raises(ValueError, match="; prepare the corpus again"):
+            open_corpus(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("train.bin", [0, 1, 2, 3, 5, 0, 1, 2, 3, 4]),  # there are five words
+        ("train.documents.bin", [0, 3, 2, 10]),
+        ("train.documents.bin", [1, 3, 6, 10]),
+        ("train.documents.bin", [0, 3, 6, 9]),
+        ("train.documents.bin", [0, -3, 6, 10]),
+        ("train.documents.bin", [0, 3, 2**60, 10]),
+    ],
+)
+def test_numbers_are_checked_even_if_their_hash_is_right(tmp_path, name, numbers):
+    folder = prepare(ptb(tmp_path / "ptb")).folder
+    manifest = open_corpus(folder).manifest
+    content = np.array(numbers, "<u2" if name == "train.bin" else "<i8").tobytes()
+    assert len(content) == (folder / name).stat().st_size
+    (folder / name).write_bytes(content)
+    key = "sha256" if name == "train.bin" else "documents_sha256"
+    manifest["splits"]["train"][key] = hashlib.sha256(content).hexdigest()
+    write_manifest(folder, manifest)
+    with pytest.raises(ValueError, match=f"{name} is damaged: it .*; prepare the corpus again"):
+        open_corpus(folder)
+
+
+def test_files_are_read_once_unless_they_change(tmp_path, monkeypatch):
+    folder = prepare(ptb(tmp_path / "ptb")).folder
+    checked, check = [], verified._check
+    monkeypatch.setattr(verified, "_check", lambda p, *rest: (checked.append(p), check(p, *rest)))
+    open_corpus(folder)
+    open_corpus(folder)
+    assert len(checked) == 12  # they are new, and may change within the same time stamp
+    monkeypatch.setattr(verified, "SETTLED", 0.0)
+    open_corpus(folder)
+    checked.clear()
+    open_corpus(folder)
+    assert checked == []
+    open_corpus(folder, verify=True)
+    assert len(checked) == 6
+    path, content = folder / "train.bin", (folder / "train.bin").read_bytes()
+    path.write_bytes(content[2:] + content[:2])
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(ValueError, match=r"train\.bin is damaged"):
+        open_corpus(folder)
+
+
+def test_a_line_without_end(tmp_path):
+    source = tmp_path / "a.txt.xz"
+    source.write_bytes(lzma.compress(b"a" * (1 << 25)))
+    with pytest.raises(ValueError, match=r"line 1 of .*a\.txt\.xz is longer than 16,777,216 bytes"):
+        prepare(source)
+
+
 def test_content_of_the_manifest(tmp_path):
     corpus = prepare(ptb(tmp_path / "ptb"))
-    manifest = json.loads((corpus.folder / "manifest.json").read_text())
+    manifest = read_object(corpus.folder / "manifest.json")
     assert manifest == corpus.manifest
     train = manifest["splits"]["train"]
     assert (train["tokens"], train["lines"], train["documents"], train["unknown"]) == (10, 3, 3, 1)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from bighmm.base.files import write_sealed
+from bighmm.base.json_files import read_object
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
 from bighmm.data.labels import open_labels
@@ -213,20 +215,58 @@ class TestErrors:
 
     def test_damaged_files(self, corpus, teacher, tmp_path):
         labels = make_labels(corpus, teacher, 4, SMALL, out=tmp_path / "labels")
-        with (labels.folder / "labels.bin").open("ab") as file:
-            file.write(b"1")
-        with pytest.raises(ValueError, match="damaged, it should have 4000 bytes"):
+        path = labels.folder / "labels.bin"
+        content = path.read_bytes()
+        for damaged, message in (
+            (content + b"1", "labels.bin is damaged: it has 4001 bytes and should have 4000"),
+            (content[2:] + content[:2], "labels.bin is damaged: its sha256 is not"),
+        ):
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=message):
+                open_labels(labels.folder, corpus)
+        path.unlink()
+        with pytest.raises(ValueError, match=r"has no labels\.bin; it is not complete"):
             open_labels(labels.folder, corpus)
+        path.write_bytes(content)
         (labels.folder / "centroids.safetensors").write_bytes(b"?")
-        with pytest.raises(ValueError, match=r"centroids.safetensors is missing or damaged"):
+        with pytest.raises(ValueError, match=r"centroids.safetensors is damaged"):
             labels.centroids()
-        manifest = json.loads((labels.folder / "manifest.json").read_text())
-        (labels.folder / "manifest.json").write_text(json.dumps({**manifest, "format": 0}))
-        with pytest.raises(ValueError, match="is not what this version writes"):
+        with pytest.raises(ValueError, match=r"centroids.safetensors is damaged"):
             open_labels(labels.folder, corpus)
-        (labels.folder / "manifest.json").write_text("{")
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"format": 0}, "is not what this version writes"),
+            ({"dtype": "O"}, "dtype = 'O' is not of the kind <u2 | <u4"),
+            ({"dtype": "<u4"}, "labels.bin is damaged: it has 4000 bytes and should have 8000"),
+            ({"tokens": 10**12}, "labels.bin is damaged"),
+            ({"tokens": "many"}, "tokens = 'many' is not of the kind int"),
+            ({"states": {"kind": "dense", "states": 3}}, "the number 3, and they are 0 to 2"),
+            ({"states": {"kind": "dense"}}, "states has no field 'states'"),
+            ({"states": 4}, "states must be a section, not 4"),
+            ({"corpus": []}, "corpus must be a section"),
+            ({"files": {}}, "does not list centroids.safetensors"),
+            ({"more": 1}, "unknown field 'more'"),
+        ],
+        ids=str,
+    )
+    def test_a_manifest_with_another_value(self, corpus, teacher, tmp_path, change, message):
+        folder = make_labels(corpus, teacher, 4, SMALL, out=tmp_path / "labels").folder
+        manifest = read_object(folder / "manifest.json")
+        write_sealed(folder / "manifest.json", manifest | change)
+        with pytest.raises(ValueError, match=message):
+            open_labels(folder, corpus)
+        (folder / "manifest.json").write_text("{")
         with pytest.raises(ValueError, match=r"manifest.json is damaged"):
-            open_labels(labels.folder, corpus)
+            open_labels(folder, corpus)
+
+    def test_labels_from_before_there_were_hashes(self, corpus, teacher, tmp_path):
+        labels = make_labels(corpus, teacher, 4, SMALL, out=tmp_path / "labels")
+        manifest = read_object(labels.folder / "manifest.json")
+        del manifest["files"]
+        (labels.folder / "manifest.json").write_text(json.dumps(manifest))
+        assert (open_labels(labels.folder, corpus).states == labels.states).all()
 
     def test_wrong_settings(self, corpus, teacher):
         with pytest.raises(ValueError, match="900 tokens cannot make 901 clusters"):

@@ -16,12 +16,15 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from bighmm.base.files import replace_folder, sha256_of
-from bighmm.data.corpus_files import FORMAT, encode_source, write_files
+from bighmm.base.files import replace_folder
+from bighmm.base.json_files import read_object
+from bighmm.base.settings import Count, Positive, fill, shown
+from bighmm.base.verified import open_numbers
+from bighmm.data.corpus_files import FORMAT, dtype_of, encode_source, write_files
 from bighmm.data.counting import count_tokens
 from bighmm.data.sources import SPLITS, Source, find_source
 from bighmm.data.tokenizers import Tokenizer, Words, load_tokenizer, open_tokenizer
@@ -163,46 +166,29 @@ def is_prepared(source: str | Path) -> bool:
 def open_corpus(folder: str | Path, *, verify: bool = False) -> Corpus:
     """The corpus in a folder that `prepare` or `write_corpus` wrote.
 
-    Raises ValueError if a file is missing or damaged. The sizes of the files of ids are always
-    compared with the manifest; with `verify` also their SHA-256.
+    Raises ValueError if a file is missing or damaged: its size and SHA-256 are those of the
+    manifest, and ids are in the vocabulary. A process reads a file once for that, unless it changes
+    or `verify` is given.
     """
     folder = Path(folder)
     path = folder / "manifest.json"
     if not path.is_file():
         raise ValueError(f"{folder} is not a prepared corpus; it has no manifest.json")
     try:
-        manifest = json.loads(path.read_bytes())
-        if manifest["format"] != FORMAT:
+        found = read_object(path)
+        if "format" in found and found["format"] != FORMAT:
             raise ValueError(
-                f"the corpus {folder} is of format {manifest['format']}, and this version reads "
-                f"format {FORMAT}; prepare it again"
+                f"the corpus {folder} is of format {shown(found['format'])}, and this version "
+                f"reads format {FORMAT}"
             )
-        expected = _expected_files(manifest)
-        fingerprint = manifest["tokenizer"]["fingerprint"]
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path} is damaged ({type(error).__name__}: {error}); prepare the corpus again"
-        ) from None
-    for name, (size, digest) in expected.items():
-        path = folder / name
-        if not path.is_file():
-            raise ValueError(f"the corpus {folder} lacks {name}; prepare it again")
-        if path.stat().st_size != size:
-            raise ValueError(
-                f"{path} is damaged: it has {path.stat().st_size} bytes and should have {size}; "
-                "prepare the corpus again"
-            )
-        if verify and sha256_of(path) != digest:
-            raise ValueError(
-                f"{path} is damaged: its sha256 is not the manifest's; prepare the corpus again"
-            )
-    tokenizer = load_tokenizer(folder)
-    if tokenizer.fingerprint() != fingerprint:
-        raise ValueError(
-            f"the tokenizer in {folder} is not the one the corpus was encoded with; "
-            "prepare the corpus again"
-        )
-    return Corpus(folder, tokenizer, manifest)
+        manifest = fill(Manifest, found, f"{path} is damaged: it")
+        tokenizer = load_tokenizer(folder)
+        _check_vocabulary(folder, manifest, tokenizer)
+        for name in SPLITS:
+            _check_files(folder, name, manifest, verify)
+    except ValueError as error:
+        raise ValueError(f"{error}; prepare the corpus again") from None
+    return Corpus(folder, tokenizer, found)
 
 
 def describe(corpus: Corpus, *, most: int = 20) -> dict[str, Any]:
@@ -299,16 +285,85 @@ def _remove_leftovers(home: Path) -> None:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _expected_files(manifest: dict[str, Any]) -> dict[str, tuple[int, str]]:
-    """The size in bytes and the SHA-256 of each file of ids or of documents."""
-    width = np.dtype(manifest["dtype"]).itemsize
-    expected = {}
-    for name in SPLITS:
-        split = manifest["splits"][name]
-        expected[f"{name}.bin"] = split["tokens"] * width, split["sha256"]
-        size = (split["documents"] + 1) * 8
-        expected[f"{name}.documents.bin"] = size, split["documents_sha256"]
-    return expected
+@dataclass(frozen=True)
+class SplitEntry:
+    """What the manifest says of a split."""
+
+    tokens: Positive
+    lines: Count
+    documents: Count
+    unknown: Count
+    sha256: str
+    documents_sha256: str
+
+
+@dataclass(frozen=True)
+class Splits:
+    train: SplitEntry
+    valid: SplitEntry
+    test: SplitEntry
+
+
+@dataclass(frozen=True)
+class TokenizerEntry:
+    kind: str
+    size: Positive
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of manifest.json."""
+
+    format: int
+    source: dict[str, Any]
+    settings: dict[str, Any]
+    tokenizer: TokenizerEntry
+    dtype: Literal["<u2", "<u4"]
+    splits: Splits
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(self.source.get(name), str) for name in ("kind", "name")):
+            raise ValueError("the manifest does not give its source a kind and a name")
+
+
+def _check_vocabulary(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
+    entry = manifest.tokenizer
+    known = (tokenizer.fingerprint(), tokenizer.kind, tokenizer.size)
+    if known != (entry.fingerprint, entry.kind, entry.size):
+        raise ValueError(f"the tokenizer in {folder} is not the one the corpus was encoded with")
+    if manifest.dtype != dtype_of(tokenizer):
+        raise ValueError(
+            f"{folder / 'manifest.json'} is damaged: dtype is {manifest.dtype} for "
+            f"{tokenizer.size} words"
+        )
+
+
+def _check_files(folder: Path, name: str, manifest: Manifest, verify: bool) -> None:
+    """Raises ValueError if a file of a split is missing or damaged."""
+    split: SplitEntry = getattr(manifest.splits, name)
+    for file in (f"{name}.bin", f"{name}.documents.bin"):
+        if not (folder / file).is_file():
+            raise ValueError(f"the corpus {folder} lacks {file}")
+    open_numbers(
+        folder / f"{name}.bin",
+        manifest.dtype,
+        split.tokens,
+        below=manifest.tokenizer.size,
+        sha256=split.sha256,
+        again=verify,
+    )
+    path = folder / f"{name}.documents.bin"
+    bounds = open_numbers(
+        path,
+        "<i8",
+        split.documents + 1,
+        below=split.tokens + 1,
+        sha256=split.documents_sha256,
+        again=verify,
+    )
+    if bounds[0] != 0 or bounds[-1] != split.tokens or (np.diff(bounds) < 0).any():
+        raise ValueError(f"{path} is damaged: it does not give the documents of {name}.bin")
 
 
 def _checked_ids(ids: np.ndarray, size: int) -> Sequence[int]:

@@ -4,6 +4,7 @@
 {train,valid,test}.documents.bin  offsets where documents begin, and last where the last one ends,
                                   little-endian int64
 manifest.json                     source, settings, tokenizer, and sizes and hashes of all splits
+                                  and of itself
 
 The files of the tokenizer are in the same folder.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bighmm.base.files import write_sealed
 from bighmm.data.sources import SPLITS, Source
 from bighmm.data.tokenizers import Tokenizer
 
@@ -53,7 +54,7 @@ def write_files(
 
     Raises ValueError if a split has no tokens.
     """
-    dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
+    dtype = dtype_of(tokenizer)
     with contextlib.ExitStack() as stack:
         writers = {name: _SplitWriter(folder, name, tokenizer.unknown, dtype) for name in SPLITS}
         for writer in writers.values():
@@ -80,8 +81,12 @@ def write_files(
         "dtype": dtype,
         "splits": splits,
     }
-    text = json.dumps(manifest, ensure_ascii=False, indent=1)
-    (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
+    write_sealed(folder / "manifest.json", manifest)
+
+
+def dtype_of(tokenizer: Tokenizer) -> str:
+    """The type of token ids in files."""
+    return "<u2" if tokenizer.size <= 1 << 16 else "<u4"
 
 
 class _SplitWriter:

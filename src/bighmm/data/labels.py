@@ -2,21 +2,24 @@
 
 labels.bin             the states, little-endian uint16, or uint32 for more than 65,536 states
 centroids.safetensors  the centroid of every state in the teacher's space, and the projection used
-manifest.json          corpus, teacher, states and settings, and figures about the clusters
+manifest.json          corpus, teacher, states and settings, figures about the clusters, hashes of
+                       the other files and of itself
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from bighmm.base.json_files import read_json
+from bighmm.base.files import check_hashes
+from bighmm.base.json_files import read_object
+from bighmm.base.settings import Positive, fill
+from bighmm.base.tensor_files import read_tensors
+from bighmm.base.verified import open_numbers
 from bighmm.data.corpus import Corpus
 
 FORMAT = 1  # raised whenever the same request would give other labels
@@ -79,38 +82,73 @@ def open_labels(folder: str | Path, corpus: Corpus) -> Labels:
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
         raise ValueError(f"{folder} holds no labels; `bighmm distill` makes them")
-    manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    found = read_object(folder / MANIFEST)
+    if found.get("format") != FORMAT:
         raise ValueError(f"{folder / MANIFEST} is not what this version writes; make labels again")
-    if manifest["corpus"]["fingerprint"] != corpus.fingerprint:
+    try:
+        manifest = fill(Manifest, found, f"{folder / MANIFEST} is damaged: it")
+        states = _check_files(folder, manifest)
+    except ValueError as error:
+        raise ValueError(f"{error}; delete the folder and make labels again") from None
+    if manifest.corpus.fingerprint != corpus.fingerprint:
         raise ValueError(
-            f"the labels in {folder} were made for the corpus {manifest['corpus']['name']} as it "
-            f"was then, and this one ({corpus.manifest['source']['name']}) differs in its text or "
+            f"the labels in {folder} were made for the corpus {manifest.corpus.name} as it was "
+            f"then, and this one ({corpus.manifest['source']['name']}) differs in its text or "
             "vocabulary; make labels for it"
         )
-    return Labels(folder, manifest, _read_labels(folder, manifest))
+    if manifest.tokens > len(corpus.split("train")):
+        raise ValueError(f"{folder / MANIFEST} is damaged: there are fewer tokens than labels")
+    return Labels(folder, found, states)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; ValueError with one sentence if it cannot be read."""
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path} is missing or damaged: {error}") from None
+@dataclass(frozen=True)
+class CorpusEntry:
+    fingerprint: str
+    vocabulary: str
+    name: str
 
 
-def _read_labels(folder: Path, manifest: dict[str, Any]) -> np.ndarray:
-    path, dtype = folder / LABELS, np.dtype(manifest["dtype"])
-    size = manifest["tokens"] * dtype.itemsize
-    if not path.is_file() or path.stat().st_size != size:
-        raise ValueError(
-            f"{path} is missing or damaged, it should have {size} bytes; delete its folder and "
-            "make labels again"
-        )
-    return np.memmap(path, dtype=dtype, mode="r")
+@dataclass(frozen=True)
+class StatesEntry:
+    """The key of a support (`Support.label_key`)."""
+
+    kind: Literal["dense", "blocked"]
+    states: Positive
+    blocks: Positive | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of manifest.json."""
+
+    format: int
+    key: str  # hash of the request
+    corpus: CorpusEntry
+    teacher: dict[str, Any]
+    states: StatesEntry
+    tokens: Positive
+    dtype: Literal["<u2", "<u4"]
+    settings: dict[str, Any]
+    device: str
+    result: dict[str, Any]
+    files: dict[str, str] | None = None  # SHA-256 by name; the first version had none
+
+
+def _check_files(folder: Path, manifest: Manifest) -> np.ndarray:
+    """The labels; ValueError if they or the centroids are not those of the manifest."""
+    path, sha256 = folder / LABELS, None
+    if not path.is_file():
+        raise ValueError(f"{folder} has no {LABELS}; it is not complete")
+    if manifest.files is not None:
+        sha256 = manifest.files.get(LABELS, "none")
+        others = {name: value for name, value in manifest.files.items() if name != LABELS}
+        check_hashes(folder, others, [CENTROIDS])
+    number = manifest.states.states
+    return open_numbers(path, manifest.dtype, manifest.tokens, below=number, sha256=sha256)
 
 
 def _in_words(states: dict[str, Any]) -> str:
     if states["kind"] == "dense":
         return f"dense with {states['states']:,} states"
-    return f"blocked with {states['states']:,} states in {states['blocks']} blocks"
+    return f"blocked with {states['states']:,} states in {states.get('blocks')} blocks"

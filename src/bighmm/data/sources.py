@@ -20,20 +20,19 @@ least one document each.
 
 from __future__ import annotations
 
-import io
 import itertools
-import lzma
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from bighmm.base.files import sha256_of
+from bighmm.base.reading import read_lines
 from bighmm.data import pydoc_corpus
 
 SPLITS = ("train", "valid", "test")
@@ -246,17 +245,12 @@ def _file_lines(path: Path) -> Iterator[str]:
     """The lines of a text file, plain or .xz, without line ends."""
     offset = 0
     try:
-        # Reading lines directly from an LZMAFile is many times slower.
-        packed = path.suffix == ".xz"
-        with io.BufferedReader(cast(Any, lzma.open(path))) if packed else path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                line = raw.decode()
-                offset += len(raw)
-                yield (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
+        for number, raw in enumerate(read_lines(path), 1):
+            line = raw.decode()
+            offset += len(raw)
+            yield (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not UTF-8 text: byte {offset + error.start} (line {number}) does not "
             "belong; convert the file to UTF-8"
         ) from None
-    except (lzma.LZMAError, EOFError):
-        raise ValueError(f"{path} is damaged or is not an xz file") from None

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base.files import write_json
-from bighmm.base.json_files import read_json
-from bighmm.base.tensor_files import write_tensors
+from bighmm.base.files import sha256_of, write_sealed
+from bighmm.base.json_files import read_object
+from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import (
     CENTROIDS,
@@ -33,7 +33,6 @@ from bighmm.data.labels import (
     MANIFEST,
     Labels,
     open_labels,
-    read_tensors,
 )
 from bighmm.distill.align import Pool, embed
 from bighmm.distill.kmeans import rows_at_once
@@ -103,17 +102,17 @@ def make_labels(
     in_cache = corpus.folder.parent / f"labels-{key[:16]}"
     folder = in_cache if out is None else Path(out)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        if not (folder / MANIFEST).is_file() or read_json(folder / MANIFEST).get("key") != key:
+        if not (folder / MANIFEST).is_file() or read_object(folder / MANIFEST).get("key") != key:
             raise ValueError(
                 f"{folder} already holds other labels or other files; choose another folder"
             )
         return open_labels(folder, corpus)
     work = folder.with_name(f"{folder.name}.partial")
     with _locked(work):
-        if not (work / REQUEST).is_file() or read_json(work / REQUEST) != request:
+        if _begun(work) != request:
             for name in (*WORKING, LABELS, CENTROIDS, MANIFEST):
                 (work / name).unlink(missing_ok=True)
-            write_json(work / REQUEST, request)
+            write_sealed(work / REQUEST, request)
         if not (work / MANIFEST).is_file():
             job = _Job(work, corpus, teacher, plan, settings, torch.device(device), progress)
             manifest = {
@@ -124,12 +123,21 @@ def make_labels(
                 "teacher": description,
                 "device": str(device),
                 "result": job.run(),
+                "files": {name: sha256_of(work / name) for name in (LABELS, CENTROIDS)},
             }
-            write_json(work / MANIFEST, manifest)
+            write_sealed(work / MANIFEST, manifest)
         for name in (*WORKING, LOCK):
             (work / name).unlink(missing_ok=True)
         work.rename(folder)
     return open_labels(folder, corpus)
+
+
+def _begun(work: Path) -> dict[str, Any] | None:
+    """The request that an interrupted process worked on; None if that is not known."""
+    try:
+        return read_object(work / REQUEST)
+    except ValueError:  # it is missing or damaged, so the work begins anew
+        return None
 
 
 @dataclass(frozen=True)
@@ -213,8 +221,8 @@ class _Job:
         if not (self.work / FIGURES).is_file():
             self._embed()
             figures = self._cluster()
-            write_json(self.work / FIGURES, figures)
-        figures = read_json(self.work / FIGURES)
+            write_sealed(self.work / FIGURES, figures)
+        figures = read_object(self.work / FIGURES)
         counts = self._label()
         return {
             **figures,
