@@ -418,11 +418,12 @@ def test_a_paths_file_may_have_any_order_more_words_and_other_line_ends(tmp_path
         ("0\ta\t1\n1 b 1\n", "line 2 of .*'1 b 1'.*bit string<TAB>word<TAB>count"),
         ("0\ta\t1\n\n02\tb\t1\n", "line 3 of "),
         ("0\ta\tmany\n", "line 1 of "),
-        ("0\ta\t1\n1\ta\t1\n", "line 2 of .* gives 'a' a second bit string"),
+        ("0\ta\t1\n\udcff\n", "line 2 of .* is not UTF-8 text"),
+        ("0\ta\t1\n1\ta\t1\n", "line 2 of .* gives 'a' two bit strings"),
     ],
 )
 def test_errors_name_the_wrong_line_of_a_paths_file(tmp_path, content, message):
-    (tmp_path / "paths").write_text(content, encoding="utf-8")
+    (tmp_path / "paths").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match=message):
         brown.read_paths(tmp_path / "paths", ["a", "b", "c"])
 

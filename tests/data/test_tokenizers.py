@@ -6,6 +6,7 @@ import pickle
 import sys
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -205,6 +206,34 @@ def test_error_if_sentencepiece_is_not_installed(tmp_path, monkeypatch):
         open_tokenizer(tmp_path / "tiny.model")
 
 
+def changed(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_vocabulary_with_an_endless_gap(tmp_path):
+    path = bpe(tmp_path / "tokenizer.json")
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["the"] = 2**32 - 1
+    changed(path, model=content["model"], added_tokens=content["added_tokens"])
+    with pytest.raises(ValueError, match="has the id 4294967295 but only"):
+        open_tokenizer(path)
+
+
+@pytest.mark.parametrize("end", [3, [], {"content": 3}, "none"], ids=str)
+def test_an_end_mark_that_is_none(tmp_path, end):
+    bpe(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}))
+    with pytest.raises(ValueError, match=r"eos_token must be|has no end mark"):
+        load_tokenizer(tmp_path)
+
+
+def test_what_the_library_refuses_in_use(tmp_path):
+    words = tokenizers.models.WordLevel({"a": 0, "</s>": 1}, unk_token="[UNK]")
+    made = Subwords(tokenizers.Tokenizer(words).to_str().encode())
+    with pytest.raises(ValueError, match="the tokenizer cannot encode a text: "):
+        made.encode("other")
+
+
 def test_errors_of_missing_and_damaged_files(tmp_path):
     with pytest.raises(ValueError, match="no tokenizer in"):
         load_tokenizer(tmp_path)
@@ -217,9 +246,13 @@ def test_errors_of_missing_and_damaged_files(tmp_path):
         ("{", "not JSON"),
         ("[]", "no JSON object"),
         ('{"a": 1}', "not a file of the tokenizers library"),
-        ('{"kind": "words"}', '"words" must be a list'),
-        ('{"kind": "words", "words": [1]}', '"words" must be a list'),
-        ('{"kind": "words", "words": ["a"], "counts": ["x"]}', '"counts" must be'),
+        ("[" * 100_000, "nested more than"),
+        ('{"kind": "words"}', "has no field 'words'"),
+        ('{"kind": "words", "words": [1]}', "words = [1] is not of the kind list of str"),
+        ('{"kind": "words", "words": ["a"], "counts": ["x"]}', "counts = ['x'] is not"),
+        ('{"kind": "words", "words": ["a"], "counts": [-1]}', "counts = [-1] is not"),
+        ('{"kind": "words", "words": ["a"], "lowercase": 1}', "lowercase = 1 is not of the kind"),
+        ('{"kind": "words", "words": ["a"], "lowercased": true}', "did you mean 'lowercase'"),
         ('{"kind": "words", "words": ["a"]}', "lacks <eos>"),
     ]:
         (tmp_path / "vocab.json").write_text(content)

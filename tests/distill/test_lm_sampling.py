@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bighmm.base.tensor_files import write_tensors
 from bighmm.data.corpus import open_corpus
 from bighmm.distill import sampling
 from bighmm.distill.sampling import (
@@ -156,6 +157,21 @@ def test_errors_of_wrong_settings(lm, tmp_path):
     few = sample_texts(lm, SampleSettings(tokens=1, length=2, at_once=2), tmp_path)
     with pytest.raises(ValueError, match="2 sampled texts cannot be divided"):
         few.splits()
+
+
+def test_a_changed_shard_is_noticed(lm, tmp_path):
+    sample_texts(lm, SampleSettings(tokens=200, length=10, at_once=8), tmp_path)
+    path = tmp_path / "00000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"00000.safetensors is damaged: .*; delete it to sample"):
+        read_samples(tmp_path)
+    shard = {"tokens": torch.arange(4).int(), "log_probs": torch.zeros(4)}
+    for bounds in ([0, 5], [1, 4], [0, 3, 2, 4], []):
+        write_tensors(path, {**shard, "bounds": torch.tensor(bounds, dtype=torch.long)})
+        with pytest.raises(ValueError, match=r"00000.safetensors is damaged"):
+            read_samples(tmp_path)
 
 
 def test_error_of_a_damaged_shard(lm, tmp_path):

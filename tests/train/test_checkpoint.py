@@ -108,3 +108,14 @@ def test_nothing_to_resume_from(tmp_path):
     damage(tmp_path / "checkpoint" / "state.json")
     with pytest.raises(ValueError, match=r"checkpoint.previous/tensors.safetensors is damaged"):
         load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "manifest", ["7", "[]", "null", "{}", '{"state.json": 1}', "[" * 10**5, '{"../x": "y"}', "NaN"]
+)
+def test_a_manifest_that_is_none(tmp_path, manifest):
+    save_checkpoint(tmp_path, numbered(1))
+    (tmp_path / "checkpoint" / "manifest.json").write_text(manifest)
+    with pytest.raises(ValueError) as error:
+        load_checkpoint(tmp_path)
+    assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)

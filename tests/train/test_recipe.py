@@ -316,3 +316,15 @@ def test_changed():
         recipe.changed(modle={"states": 3})
     with pytest.raises(ValueError, match="use a multiple of 16"):
         recipe.changed(model={"states": 63})
+
+
+def test_a_file_that_is_nested_too_deeply_or_has_no_end(tmp_path):
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 10**5)
+    with pytest.raises(ValueError, match=r"deep\.toml cannot be read: it is nested too deeply"):
+        read_recipe(tmp_path / "deep.toml")
+    (tmp_path / "endless.toml").symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match=r"endless\.toml is larger than"):
+        read_recipe(tmp_path / "endless.toml")
+    (tmp_path / "class.toml").write_text("[initial]\nFOLDERS = 3")
+    with pytest.raises(ValueError, match="unknown field 'FOLDERS'"):
+        read_recipe(tmp_path / "class.toml")

@@ -76,8 +76,10 @@ NO_RULE = RuleFlags()
 
 
 def _read(schema: Path) -> str:
+    from bighmm.base.reading import read_bytes
+
     try:
-        return schema.read_text(encoding="utf-8")
+        return read_bytes(schema, pipes=True).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"the schema {schema} is not UTF-8 at byte {error.start}") from None
 

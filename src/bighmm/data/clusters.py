@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bighmm.base.files import check_hashes, sha256_of, write_sealed
+from bighmm.base.json_files import read_object
 from bighmm.data import brown
 from bighmm.data.corpus import Corpus
 from bighmm.data.counting import count_tokens
@@ -23,12 +25,17 @@ def brown_clusters(
     train = corpus.split("train")
     path = corpus.folder / f"brown.{classes}.paths"
     unique = len(set(words)) == len(words)
+    seal = path.with_suffix(".json")
     if path.exists() and unique:
         try:
+            if seal.exists():  # files of the first version have none
+                check_hashes(path.parent, read_object(seal), [path.name])
             return brown.read_paths(path, words, tokens=train)
         except ValueError:  # a damaged file of the cache is written again
-            path.unlink()
+            path.unlink(missing_ok=True)
+            seal.unlink(missing_ok=True)
     clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
     if unique:
         brown.write_paths(path, clusters, words, count_tokens(train, len(words)))
+        write_sealed(seal, {path.name: sha256_of(path)})
     return clusters

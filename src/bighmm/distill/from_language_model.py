@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bighmm.base.files import write_json
-from bighmm.base.json_files import read_json
+from bighmm.base.files import write_json, write_sealed
+from bighmm.base.json_files import read_object
 from bighmm.data.corpus import Corpus, open_corpus
 from bighmm.distill.hugging_face import HuggingFaceTeacher
 from bighmm.distill.labelling import LabelSettings, make_labels
@@ -228,11 +228,13 @@ class Distillation:
         Raises ValueError if it was done with other settings.
         """
         path = self.folder / STAGES
-        done = read_json(path) if path.is_file() else {}
+        done = read_object(path) if path.is_file() else {}
+        if not all(isinstance(stage, dict) for stage in done.values()):
+            raise ValueError(f"{path} is damaged: it does not say what the stages were asked for")
         asked = json.loads(json.dumps(asked))  # with lists for tuples, as it is read again
         if stage not in done:
             yield True
-            write_json(path, {**done, stage: asked})
+            write_sealed(path, {**done, stage: asked})
             return
         changed = [key for key in asked if done[stage].get(key) != asked[key]]
         if changed:

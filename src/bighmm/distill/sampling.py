@@ -11,6 +11,7 @@ given the prompt. No model can have a higher expected log-probability of the tex
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -20,19 +21,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from bighmm.base import randomness
-from bighmm.base.files import write_atomically, write_json
-from bighmm.base.json_files import read_json
+from bighmm.base.files import write_atomically, write_sealed
+from bighmm.base.json_files import read_object
+from bighmm.base.tensor_files import read_tensors
 from bighmm.data.corpus import Corpus, write_corpus
 from bighmm.distill.settings import SampleSettings
 from bighmm.interop.language_model import LanguageModel, left_padded, prompts_of
 
 REQUEST = "request.json"
+DIGEST = "sha256"  # of the tensors of a shard, in its header
 HELD_OUT, MOST_HELD_OUT = 0.05, 4096  # valid and test: share and largest number of the texts
 WORTH_REMOVING = 0.25  # finished rows are removed from a batch once they are this share of it
 
@@ -101,7 +103,7 @@ def sample_texts(
             seed = int(randomness.key(settings.seed, number)) % 2**63
             report = None if progress is None else _later(progress, done, settings.tokens)
             shard = sample_batch(lm, chosen, settings, seed, report)
-            write_atomically(path, to_safetensors(shard))
+            write_atomically(path, to_safetensors(shard, {DIGEST: _digest(shard)}))
         done += len(_read(path)["tokens"])
         number += 1
         if progress is not None:
@@ -200,8 +202,8 @@ def _check_request(folder: Path, request: dict[str, Any]) -> None:
     """Store the request; ValueError if the folder has another one, the number of tokens aside."""
     request["prompts"] = list(request["prompts"])
     if not (folder / REQUEST).is_file():
-        write_json(folder / REQUEST, request)
-    known = read_json(folder / REQUEST)
+        write_sealed(folder / REQUEST, request)
+    known = read_object(folder / REQUEST)
     changed = [key for key in request if key != "tokens" and known.get(key) != request[key]]
     if changed:
         key = changed[0]
@@ -215,9 +217,34 @@ def _check_request(folder: Path, request: dict[str, Any]) -> None:
 def _read(path: Path) -> dict[str, Tensor]:
     """The tensors of a shard; ValueError if it is damaged."""
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path} is damaged: {error}; delete it to sample it again") from None
+        shard = read_tensors(path)
+        with safe_open(path, framework="pt") as file:
+            digest = (file.metadata() or {}).get(DIGEST)  # shards of the first version have none
+        if not _is_shard(shard) or digest not in (None, _digest(shard)):
+            raise ValueError(f"{path} is damaged: its content is not what was saved")
+    except ValueError as error:
+        raise ValueError(f"{error}; delete it to sample it again") from None
+    return shard
+
+
+def _is_shard(tensors: dict[str, Tensor]) -> bool:
+    """Whether tensors are texts: whole numbers, cut where `bounds` says, with log-probabilities."""
+    if set(tensors) != {"tokens", "bounds", "log_probs"}:
+        return False
+    tokens, bounds, log_probs = tensors["tokens"], tensors["bounds"], tensors["log_probs"]
+    if not tokens.dim() == bounds.dim() == log_probs.dim() == 1 or not len(bounds):
+        return False
+    ends = int(bounds[0]) == 0 and int(bounds[-1]) == len(tokens) == len(log_probs)
+    kinds = (tokens.dtype, bounds.dtype, log_probs.dtype)
+    whole = kinds == (torch.int32, torch.int64, torch.float32)
+    return whole and ends and bool((bounds.diff() >= 0).all())
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _later(progress: Progress, done: int, total: int) -> Callable[[int], None]:

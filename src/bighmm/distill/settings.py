@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from bighmm.base.reading import read_text
 from bighmm.base.settings import check_sharpness
 from bighmm.train.recipe import Recipe, read_recipe
 
@@ -84,10 +85,7 @@ def distillation_recipe(device: Literal["cpu", "cuda"]) -> Recipe:
 
 def read_prompts(path: str | Path) -> tuple[str, ...]:
     """The prompts of a file, one on each line; ValueError if there are none."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
+    lines = read_text(Path(path), pipes=True).splitlines()
     found = tuple(line for line in lines if line.strip())
     if not found:
         raise ValueError(f"{path} holds no prompts; it needs one on a line")

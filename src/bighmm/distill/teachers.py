@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.files import hashes, model_folder
-from bighmm.base.json_files import read_json
+from bighmm.base.json_files import read_object
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.lm import baselines
 from bighmm.lm.baselines.neural import NeuralLM
@@ -153,8 +153,8 @@ def open_teacher(
     path = Path(name).expanduser()
     folder = model_folder(path)
     if (folder / "config.json").is_file():
-        config = read_json(folder / "config.json")
-        if isinstance(config, dict) and "format" in config and "model_type" not in config:
+        config = read_object(folder / "config.json")
+        if "format" in config and "model_type" not in config:
             return NetworkTeacher(folder, layer=layer, fresh=fresh, seed=seed, device=device)
     from bighmm.distill.hugging_face import HuggingFaceTeacher
     from bighmm.interop.hugging_face import find_model
@@ -200,8 +200,7 @@ class NetworkTeacher:
     def __init__(
         self, folder: Path, *, layer: int | None, fresh: bool, seed: int, device: torch.device
     ) -> None:
-        config = read_json(folder / "config.json")
-        family = config.get("family", "hmm")
+        family = read_object(folder / "config.json").get("family", "hmm")
         model = None if family == "hmm" else baselines.find(family).model
         if model is None or not issubclass(model, NeuralLM):
             raise ValueError(

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from bighmm.base.reading import read_text
 from bighmm.base.settings import check_seed, check_shares, closest, fill
 from bighmm.data.options import BatchKind
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
@@ -175,6 +176,7 @@ class Recipe:
         return from_dict(found, "the changed recipe")
 
 
+MOST_RECIPE = 1 << 20  # bytes of its file
 QUICKSTART = "quickstart"  # the packaged recipe of `bighmm train` without settings
 SECTIONS = {
     "corpus": CorpusSettings,
@@ -241,12 +243,13 @@ def read_recipe(path: str | Path) -> Recipe:
 def _sections(path: Path, asked_by: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The sections of a file, merged over those of the recipes that it extends."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        why = f", which {asked_by[-1]} extends" if asked_by else ""
-        raise ValueError(f"there is no recipe {path}{why}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"the recipe {path} cannot be read: {error}") from None
+        found = tomllib.loads(read_text(path, MOST_RECIPE, pipes=True))
+    except (ValueError, RecursionError) as error:
+        if not path.exists():
+            why = f", which {asked_by[-1]} extends" if asked_by else ""
+            raise ValueError(f"there is no recipe {path}{why}") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"the recipe {path} cannot be read: {reason}") from None
     extended = found.pop("extends", found.pop("like", None))
     found = _with_new_names(found)
     if extended is None:

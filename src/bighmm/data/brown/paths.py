@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from bighmm.base.files import write_atomically
+from bighmm.base.reading import read_lines
+from bighmm.base.settings import shown
 from bighmm.data.brown.bigrams import average_mutual_information
 from bighmm.data.brown.clustering import Clusters
 
@@ -60,14 +62,17 @@ def read_paths(
 def _read_bits(path: Path) -> dict[str, str]:
     """The bit string of each word of a paths file."""
     bits: dict[str, str] = {}
-    # str.splitlines would also split at rarer line separators of Unicode, which a word may hold.
-    for number, line in enumerate(path.read_bytes().decode("utf-8").split("\n"), start=1):
+    for number, raw in enumerate(read_lines(path), start=1):
+        try:
+            line = raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise ValueError(f"line {number} of {path} is not UTF-8 text") from None
         if not line:
             continue
-        fields = line.rstrip("\r").split("\t")
+        fields = line.split("\t")
         if len(fields) != 3 or set(fields[0]) - set("01") or not fields[2].isdecimal():
             form = "'bit string<TAB>word<TAB>count'"
-            raise ValueError(f"line {number} of {path} is {line!r}: it must be {form}")
+            raise ValueError(f"line {number} of {path} is {shown(line)}: it must be {form}")
         if bits.setdefault(fields[1], fields[0]) != fields[0]:
-            raise ValueError(f"line {number} of {path} gives {fields[1]!r} a second bit string")
+            raise ValueError(f"line {number} of {path} gives {shown(fields[1])} two bit strings")
     return bits

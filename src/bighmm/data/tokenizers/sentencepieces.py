@@ -38,7 +38,8 @@ class SentencePieces:
         self.end: int = self._model.eos_id()
         if self.end < 0:
             raise ValueError(f"the SentencePiece model {name} has no end mark (eos); it needs one")
-        self.unknown: int | None = self._model.unk_id()
+        unknown = self._model.unk_id()
+        self.unknown: int | None = unknown if unknown >= 0 else None
         self._content = content
 
     def encode(self, text: str) -> list[int]:

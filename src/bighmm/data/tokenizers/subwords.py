@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tokenizers
 
+from bighmm.base.json_files import parse_json
 from bighmm.data.tokenizers.protocol import END, UNKNOWN, checked_id, decode_lines, encode_text
+
+MOST_GAPS = 1 << 20  # ids without a token that a vocabulary may have
+
+
+@contextlib.contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Context in which whatever the library raises becomes a ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        # It raises no narrower class, and what it did not expect is not even an Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{what}: {reason}") from None
 
 
 class Subwords:
@@ -39,13 +56,8 @@ class Subwords:
     def __init__(
         self, content: bytes, *, end: str | None = None, name: str = "tokenizer.json"
     ) -> None:
-        try:
+        with _refused(f"{name} is damaged or is not a file of the tokenizers library"):
             self._model = tokenizers.Tokenizer.from_str(content.decode())
-        except Exception as error:  # the library raises no narrower class
-            reason = str(error).split("\n")[0]
-            raise ValueError(
-                f"{name} is damaged or is not a file of the tokenizers library: {reason}"
-            ) from None
         self._model.no_truncation()
         self._model.no_padding()
         index = self._model.get_vocab(with_added_tokens=True)
@@ -58,6 +70,10 @@ class Subwords:
             )
         self.end: int = marks[0]
         self.size = max(index.values()) + 1  # ids may have gaps
+        if self.size > MOST_GAPS + 2 * len(index):
+            raise ValueError(
+                f"the tokenizer {name} has the id {self.size - 1} but only {len(index)} tokens"
+            )
         unknowns = [index[mark] for mark in self._UNKNOWNS if mark in index]
         self.unknown: int | None = unknowns[0] if unknowns else None
         self._content = content
@@ -65,7 +81,7 @@ class Subwords:
     @property
     def decoder_steps(self) -> list[str]:
         """The names of the steps that turn tokens into text, as in the tokenizer's file."""
-        decoder = json.loads(self._content).get("decoder") or {}
+        decoder = parse_json(self._content, "the tokenizer is damaged").get("decoder") or {}
         return [step["type"] for step in decoder.get("decoders", [decoder]) if "type" in step]
 
     @property
@@ -79,12 +95,14 @@ class Subwords:
         return encode_text(self, text)
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
-        encodings = self._model.encode_batch_fast(list(lines), add_special_tokens=False)
+        with _refused("the tokenizer cannot encode a text"):
+            encodings = self._model.encode_batch_fast(list(lines), add_special_tokens=False)
         return [[*encoding.ids, self.end] for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
         def decode_line(line: list[int]) -> str:
-            return self._model.decode(line, skip_special_tokens=False)
+            with _refused("the tokenizer cannot decode tokens"):
+                return self._model.decode(line, skip_special_tokens=False)
 
         return decode_lines(self, ids, decode_line)
 

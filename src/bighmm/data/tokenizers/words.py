@@ -7,8 +7,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from bighmm.base.settings import Count, fill
 from bighmm.data.tokenizers.protocol import END, UNKNOWN, checked_id, decode_lines, encode_text
 
 _WORD = re.compile(
@@ -149,16 +152,22 @@ class Words:
     @classmethod
     def from_json(cls, content: dict, path: Path) -> Words:
         """The vocabulary in the content of a file that `save` wrote; `path` is for messages."""
-        words, counts = content.get("words"), content.get("counts")
-        split, lowercase = content.get("split", "whitespace"), content.get("lowercase", False)
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError(f'the vocabulary {path} is damaged: "words" must be a list of words')
-        if not isinstance(counts, list | None) or not all(isinstance(n, int) for n in counts or []):
-            raise ValueError(f'the vocabulary {path} is damaged: "counts" must be whole numbers')
+        found = fill(WordsFile, content, f"the vocabulary {path} is damaged: it")
         try:
-            return cls(words, counts, split=split, lowercase=bool(lowercase))
+            return cls(found.words, found.counts, split=found.split, lowercase=found.lowercase)
         except ValueError as error:
             raise ValueError(f"the vocabulary {path} is damaged: {error}") from None
+
+
+@dataclass(frozen=True)
+class WordsFile:
+    """The content of vocab.json."""
+
+    kind: Literal["words"]
+    words: list[str]
+    counts: list[Count] | None = None
+    split: Literal["whitespace", "words"] = "whitespace"
+    lowercase: bool = False
 
 
 def _splitter(split: str, lowercase: bool) -> Callable[[str], list[str]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
+from bighmm.base.reading import read_lines
 from bighmm.lm.baselines.kneser_ney import KneserNey, Level, find_keys
 
 START, END = b"<s>", b"</s>"
+MOST_DIGITS = 64  # of a number
+_NUMBER = re.compile(rb"\s*\d{1,18}\s*")
 ARPA_ZERO = -99.0  # the logarithm of zero in ARPA files
 
 
@@ -46,11 +49,7 @@ def read_arpa(path: str | Path, words: Sequence[str], end: int | None = None) ->
     Raises ValueError if the file cannot be opened or is not an ARPA file of these words.
     """
     names = _arpa_names(words, len(words), end)
-    try:
-        with Path(path).open("rb") as file:
-            levels = _ArpaReader(Path(path), file, names).levels()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    levels = _ArpaReader(Path(path), names).levels()
     return KneserNey(len(words), end, levels)
 
 
@@ -101,8 +100,8 @@ def _from_log10(values: np.ndarray) -> np.ndarray:
 class _ArpaReader:
     """Reads an ARPA file; its errors name the line."""
 
-    def __init__(self, path: Path, file: BinaryIO, names: list[bytes]) -> None:
-        self._path, self._file, self._names = path, file, names
+    def __init__(self, path: Path, names: list[bytes]) -> None:
+        self._path, self._file, self._names = path, read_lines(path), names
         self._line_number = 0
         self._ids = {name: id for id, name in enumerate([*names, START])}
         self._ids.setdefault(b"<unk>", -1)
@@ -114,7 +113,7 @@ class _ArpaReader:
         sizes: list[int] = []
         while (line := self._line()).startswith(b"ngram "):
             order, _, count = line[6:].partition(b"=")
-            if order.strip() != b"%d" % (len(sizes) + 1) or not count.strip().isdigit():
+            if order.strip() != b"%d" % (len(sizes) + 1) or not _NUMBER.fullmatch(count):
                 raise self._error("it does not say how many n-grams of the next order there are")
             sizes.append(int(count))
         if not sizes:
@@ -146,6 +145,8 @@ class _ArpaReader:
             except KeyError as error:
                 name = error.args[0].decode(errors="replace")
                 raise self._error(f"the word {name} is not in the vocabulary") from None
+            if any(len(number) > MOST_DIGITS for number in (fields[0], *fields[n + 1 :])):
+                raise self._error("it has what should be a number and is not")
             if -1 not in n_gram:
                 ids += n_gram
                 values += fields[0], fields[n + 1] if len(fields) == n + 2 else b"0"
@@ -153,7 +154,7 @@ class _ArpaReader:
             numbers = np.array(values, dtype=bytes).astype(np.float64)
         except ValueError as error:
             raise self._error(f"above it is what should be a number ({error})") from None
-        if np.isnan(numbers).any():
+        if np.isnan(numbers).any() or np.isposinf(numbers).any():
             raise self._error("above it is what should be a number and is not")
         return np.array(ids, dtype=np.int64).reshape(-1, n), numbers.reshape(-1, 2)
 
