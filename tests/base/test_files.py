@@ -304,13 +304,22 @@ def test_hashes_detect_damaged_and_missing_files(tmp_path):
         "b": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     }
     (tmp_path / "c").write_bytes(b"one more does no harm")
-    check_hashes(tmp_path, expected)
+    check_hashes(tmp_path, expected, ["a"], ["b", "d"])
+    with pytest.raises(ValueError, match="it does not list c among its files"):
+        check_hashes(tmp_path, expected, ["a", "c"], ["b"])
+    with pytest.raises(ValueError, match="it lists 'b', which is not its file"):
+        check_hashes(tmp_path, expected, ["a"])
+    for wrong in (7, None, ["a"]):
+        with pytest.raises(ValueError, match="does not list its files"):
+            check_hashes(tmp_path, wrong, ["a"])
+    with pytest.raises(ValueError, match=r"/a is damaged"):
+        check_hashes(tmp_path, {"a": 3}, ["a"])
     (tmp_path / "a").write_bytes(b"abd")
     with pytest.raises(ValueError, match=r"/a is damaged"):
-        check_hashes(tmp_path, expected)
+        check_hashes(tmp_path, expected, ["a", "b"])
     (tmp_path / "a").unlink()
     with pytest.raises(ValueError, match="has no a; it is not complete"):
-        check_hashes(tmp_path, expected)
+        check_hashes(tmp_path, expected, ["a", "b"])
 
 
 def test_files_are_hashed_without_reading_them_at_once(tmp_path, monkeypatch):
@@ -318,7 +327,7 @@ def test_files_are_hashed_without_reading_them_at_once(tmp_path, monkeypatch):
     expected = hashes(tmp_path)
     monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read whole"))
     assert hashes(tmp_path) == expected
-    check_hashes(tmp_path, expected)
+    check_hashes(tmp_path, expected, ["a"])
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux file descriptors")

@@ -1,12 +1,22 @@
 """Tensors are written and read in pieces, in files that the safetensors library knows."""
 
+import json
+import struct
+
 import pytest
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from bighmm.base import tensor_files
-from bighmm.base.tensor_files import TensorFile, load_state, read_tensor, write_tensors
+from bighmm.base.tensor_files import (
+    TensorFile,
+    check_state,
+    load_state,
+    read_tensor,
+    read_tensors,
+    write_tensors,
+)
 
 CPU = torch.device("cpu")
 
@@ -136,5 +146,28 @@ def test_a_module_that_does_not_fit(tmp_path):
 def test_missing_or_damaged(tmp_path, content):
     if content is not None:
         (tmp_path / "t").write_bytes(content)
-    with pytest.raises(ValueError, match=r"/t is damaged"):
-        TensorFile(tmp_path / "t")
+    for read in (TensorFile, read_tensors):
+        with pytest.raises(ValueError, match=r"/t (is damaged|cannot be read): "):
+            read(tmp_path / "t")
+
+
+def test_devices_unknown_types_and_sizes_that_are_none(tmp_path):
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for read in (TensorFile, read_tensors):
+        with pytest.raises(ValueError, match="zero cannot be read: it is not a regular file"):
+            read(tmp_path / "zero")
+    for kind, shape, message in (("F8_E4M3", [2], "unknown type"), ("F32", [10**12], "/t is")):
+        entry = {"dtype": kind, "shape": shape, "data_offsets": [0, 2]}
+        header = json.dumps({"a": entry}).encode()
+        (tmp_path / "t").write_bytes(struct.pack("<Q", len(header)) + header + b"12")
+        with pytest.raises(ValueError, match=message):
+            TensorFile(tmp_path / "t")
+
+
+def test_shapes_are_compared_without_reading(tmp_path):
+    write_tensors(tmp_path / "t", {"a": torch.zeros(2, 3)})
+    tensors = TensorFile(tmp_path / "t")
+    (tmp_path / "t").unlink()
+    check_state({"a": torch.Size([2, 3])}, tensors, {"a": "a"})
+    with pytest.raises(ValueError, match=r"tensor a is of shape \[2, 3\], not \[1000000000\]"):
+        check_state({"a": torch.Size([10**9])}, tensors, {"a": "a"})

@@ -197,7 +197,7 @@ def test_length_does_not_count_the_end_mark(ask, tiny_lm, tmp_path, length):
         (["--states", 4000], "3,000 tokens are too few for 4,000 states; sample more"),
         (["--labelled-epochs", 3], "labelled_epochs must be from 0 to the number of epochs, 2.0"),
         (["--chat"], "give --prompt too"),
-        (["--prompts", "nowhere.txt"], "nowhere.txt: No such file"),
+        (["--prompts", "nowhere.txt"], "nowhere.txt cannot be read: No such file"),
         (["--family", "lstm"], "distill-lm trains an HMM, not a model of lstm"),
         (["--top-p", 0], "top_p above 0 and at most 1"),
         (["--length", 100], "reads 64 tokens at most"),

@@ -156,8 +156,8 @@ def check_state(
             raise ValueError(f"the tensor {name} {what}")
     for name, expected in shapes.items():
         source = names[name]
-        stored = isinstance(tensors, TensorFile)
-        _check_shape(name, tensors.shapes[source] if stored else tensors[source].shape, expected)
+        stored = tensors.shapes if isinstance(tensors, TensorFile) else None
+        _check_shape(name, stored[source] if stored else tensors[source].shape, expected)
 
 
 @contextlib.contextmanager

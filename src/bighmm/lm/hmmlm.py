@@ -349,7 +349,7 @@ def _read_config(folder: Path) -> Config:
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     given = with_new_names(config.options)
-    options = fill(kind.options, given, f"{path} is damaged: options")
+    options: Any = fill(kind.options, given, f"{path} is damaged: options")
     missing = {field.name for field in dataclasses.fields(kind.options)} - {*given, *LATER_OPTIONS}
     if missing and not whole and config.kind in OPTIONS:
         raise ValueError(f"{path} is damaged: options has no field {min(missing)!r}")

@@ -58,7 +58,7 @@ def read_config(
     config = read_record(Config, path)
     if config.family != family:
         raise ValueError(f"{folder} holds a model of family {shown(config.family)}, not {family}")
-    options = fill(find(family).options, config.options, f"{path} is damaged: options")
+    options: Any = fill(find(family).options, config.options, f"{path} is damaged: options")
     if config.files is not None or not may_lack_hashes:
         check_hashes(folder, config.files, files, TOKENIZER_FILES)
     tokenizer = load_tokenizer(folder)
