@@ -33,6 +33,7 @@ from bighmm.base.files import (
 )
 from bighmm.base.json_files import read_json, read_record, read_sealed
 from bighmm.base.settings import Count, fill, shown
+from bighmm.base.shapes import Uninitialised
 from bighmm.base.tensor_files import TensorFile, check_state, load_state, write_tensors
 from bighmm.data.tokenizers import TOKENIZER_FILES, Tokenizer, load_tokenizer
 from bighmm.hmm import HMM
@@ -302,14 +303,15 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         try:
             support = _restore_support(config, tensors, folder, tokenizer.size)
             shapes = params.shapes(config.kind, config.options, support, tokenizer.end)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             # Those of parameterisations and supports from outside may be of any class.
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(f"{folder / CONFIG} describes no model: {reason}") from None
         try:
             if shapes is not None:
                 check_state(shapes, tensors, names)
-            lm = cls(config.kind, config.options, support, tokenizer)
+            with Uninitialised():
+                lm = cls(config.kind, config.options, support, tokenizer)
             load_state(lm.params, tensors, names)
         except ValueError as error:
             raise ValueError(

@@ -101,7 +101,7 @@ def test_options_of_a_pretrained_transformer(tmp_path):
     options = read_object(tmp_path / "config.json")["options"]
     for value in (3, [], {}, options | {"layers": 10**9}, options | {"style": 3}):
         change(tmp_path, options=value)
-        with pytest.raises(ValueError, match=r"config\.json is damaged: options|1000 layers"):
+        with pytest.raises(ValueError, match=r"config\.json is damaged: options|256 layers"):
             load_own(tmp_path)
     change(tmp_path, options=options, files=3)
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bighmm.base import randomness
+from bighmm.base.shapes import shapes_of
 from bighmm.base.tensor_files import TensorFile, check_state, load_state, write_tensors
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.infer.sample import check_request, draw_token
@@ -208,9 +209,8 @@ class NeuralLM:
         tensors = TensorFile(folder / WEIGHTS)
         names = {name: name for name in tensors}
         try:
-            with torch.device("meta"):  # sizes are compared before there is memory for them
-                state = cls(options, tokenizer).params.state_dict()
-            check_state({name: t.shape for name, t in state.items()}, tensors, names)
+            # Sizes are compared before there is memory for them.
+            check_state(shapes_of(lambda: cls(options, tokenizer).params), tensors, names)
             lm = cls(options, tokenizer)
             load_state(lm.params, tensors, names)
         except (RuntimeError, ValueError) as error:

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from bighmm.base.settings import shown
 
-MOST_LAYERS = 1000
+MOST_LAYERS = 256  # which take a second or two to be made
 Style = Literal["llama", "gpt2"]
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.base.registry import Registry
+from bighmm.base.shapes import shapes_of
 from bighmm.model.model import Model
 from bighmm.model.networks.backbone import Backbone
 from bighmm.model.options import OPTIONS
@@ -166,13 +167,11 @@ def shapes(
     None for a parameterisation from outside that cannot be made without its numbers.
     """
     try:
-        with torch.random.fork_rng(), torch.device("meta"):
-            state = find(name).make(options, support, end).state_dict()
+        return shapes_of(lambda: find(name).make(options, support, end))
     except (NotImplementedError, RuntimeError):
         if name in OPTIONS:
             raise
         return None
-    return {name: tensor.shape for name, tensor in state.items()}
 
 
 def build(
