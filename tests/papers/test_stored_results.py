@@ -86,7 +86,7 @@ def test_writers_at_the_same_time(paper, small, lines):
     "death",
     [
         "Path.write_bytes = lambda path, content: (write(path, content[:9]), die())",
-        "Path.rename = lambda path, target: die()",
+        "Path.replace = lambda path, target: die()",
     ],
     ids=["half written", "not renamed"],
 )

@@ -152,7 +152,7 @@ def killed_writing_a_checkpoint() -> None:
 
 
 def killed_with_a_checkpoint_written() -> None:
-    flush, seen = files._flush, []
+    flush, seen = files.flush, []
 
     def flush_and_die(folder):
         flush(folder)
@@ -161,7 +161,7 @@ def killed_with_a_checkpoint_written() -> None:
             if len(seen) == 3:
                 die()
 
-    files._flush = flush_and_die
+    files.flush = flush_and_die
 
 
 def killed_in_the_first_save() -> None:
