@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from bighmm.data import brown
@@ -17,7 +18,7 @@ def brown_clusters(
     progress: called with the number of words processed, and of how many.
 
     A tokenizer that shows two ids as the same string cannot be written as a paths file, so its
-    clusters are not cached.
+    clusters are not cached. Where the folder cannot be written, they are not cached either.
     """
     words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
     train = corpus.split("train")
@@ -26,9 +27,10 @@ def brown_clusters(
     if path.exists() and unique:
         try:
             return brown.read_paths(path, words, tokens=train)
-        except ValueError:  # a damaged file of the cache is written again
-            path.unlink()
+        except (ValueError, FileNotFoundError):
+            pass  # a damaged file of the cache is written again
     clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
     if unique:
-        brown.write_paths(path, clusters, words, count_tokens(train, len(words)))
+        with contextlib.suppress(OSError):  # a full disk must not cost minutes of work
+            brown.write_paths(path, clusters, words, count_tokens(train, len(words)))
     return clusters
