@@ -171,7 +171,7 @@ class TestRunFolder:
         assert "already holds a run or other files" in refused(*train, "--out", text)
 
     def test_cannot_be_made(self, refused, train, text):
-        said = refused(*train, "--out", text / "run", after=1)
+        said = refused(*train, "--out", text / "run")
         assert f"{text / 'run'}: Not a directory" in said
 
     @pytest.mark.parametrize("flags", [[], ["--recipe", "given"]])

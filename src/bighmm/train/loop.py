@@ -12,10 +12,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
-from bighmm.base.files import existing_folder, replace_folder
+from bighmm.base.files import existing_folder, naming, replace_folder
 from bighmm.data.corpus import Corpus
 from bighmm.lm.evaluation import Evaluation
 from bighmm.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -199,16 +200,20 @@ class Training:
 
 
 class Log:
-    """A JSONL file that is always up to date."""
+    """A JSONL file that is always up to date. It is made when it is first written to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = path.open("a", encoding="utf-8")
+
+    @cached_property
+    def file(self) -> TextIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.path.open("a", encoding="utf-8")
 
     def write(self, kind: str, values: dict[str, Any]) -> None:
-        self.file.write(json.dumps({"kind": kind, **values}) + "\n")
-        self.file.flush()
+        with naming(self.path):
+            self.file.write(json.dumps({"kind": kind, **values}) + "\n")
+            self.file.flush()
 
     def size(self) -> int:
         return self.path.stat().st_size
