@@ -326,8 +326,8 @@ def located(recipe: Recipe, base: Path = Path()) -> Recipe:
         name = getattr(fields, key)
         if name is None or (key, name) == ("data", CorpusSettings.data):
             continue
-        path = base / Path(name).expanduser()
-        if path.exists():
+        path = os.path.join(base, os.path.expanduser(name))
+        if os.path.exists(path):
             sections[section] = dataclasses.replace(fields, **{key: os.path.abspath(path)})
     return dataclasses.replace(recipe, **sections)
 

@@ -125,8 +125,9 @@ def _check_same_run(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
     new place is stored.
     """
     saved, fingerprint = saved_recipe(folder)
-    place = {"data": recipe.corpus.data, "tokenizer": recipe.corpus.tokenizer}
-    moved = dataclasses.replace(saved.corpus, **place)
+    moved = dataclasses.replace(
+        saved.corpus, data=recipe.corpus.data, tokenizer=recipe.corpus.tokenizer
+    )
     changed = differences(located(dataclasses.replace(saved, corpus=moved)), recipe)
     if changed:
         raise ValueError(
