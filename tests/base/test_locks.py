@@ -169,9 +169,11 @@ def test_what_is_left_of_a_killed_process(tmp_path):
     (run / ".lock").touch()
     left = locks.temporary_name(run / "recipe.json")
     left.touch()
+    locks.temporary_name(run / "model").mkdir()
+    (run / ".model.lock").touch()
     assert is_unused(run)
     with locked_folder(run):
-        assert not left.exists()
+        assert [path.name for path in run.iterdir()] == [".lock"]
     assert list(run.iterdir()) == []  # a folder that was there stays
     (run / "thesis.txt").touch()
     assert not is_unused(run) and not is_unused(run / "thesis.txt")
@@ -206,9 +208,11 @@ def test_leftovers_of_living_processes_stay(tmp_path):
     for folder in (dead, living):
         folder.mkdir()
     file.touch()
+    (tmp_path / ".d.lock").touch()
     with locked_name(tmp_path / "b"):
         locks.remove_leftovers(tmp_path)
-        assert living.exists() and file.exists() and not dead.exists()
+        assert living.exists() and file.exists() and (tmp_path / ".b.lock").exists()
+        assert not dead.exists() and len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do anything")

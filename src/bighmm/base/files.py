@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from bighmm.base.locks import locked_name, remove_leftovers, temporary_name
+from bighmm.base.locks import locked_name, remove_temporary, temporary_name
 
 
 def replace_folder(
@@ -47,7 +47,7 @@ def replace_folder(
     target.parent.mkdir(parents=True, exist_ok=True)
     with locked_name(target, wait=True) as sure:
         if sure:
-            remove_leftovers(target.parent, target.name)
+            remove_temporary(target)
         if not unless():
             _replace(target, fill, keep_previous, may_replace)
 

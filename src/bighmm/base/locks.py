@@ -30,6 +30,7 @@ from pathlib import Path
 
 LOCK = ".lock"  # in a folder that is locked
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]+(\.old)?\.tmp")
+LEFTOVER = re.compile(rf"{TEMPORARY.pattern}|\.(?P<locked>.+){re.escape(LOCK)}")
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -47,8 +48,8 @@ def locked_folder(
 ) -> Iterator[None]:
     """Context in which no other process writes in a folder, which is made if it is not there.
 
-    Temporary files that killed processes left in it are removed. A folder that was made here and is
-    empty at the end is removed.
+    What killed processes left in it under temporary names is removed. A folder that was made here
+    and is empty at the end is removed.
 
     wait: wait for the process that holds the lock, instead of raising `Busy`.
     say: called with a sentence where the file system has no locks.
@@ -58,6 +59,7 @@ def locked_folder(
             for path in folder.iterdir():
                 if TEMPORARY.fullmatch(path.name) and path.is_file():
                     path.unlink(missing_ok=True)
+            remove_leftovers(folder)
         else:
             say(
                 f"the file system of {folder} has no locks, so nothing keeps a second process from "
@@ -104,7 +106,7 @@ def is_unused(folder: Path) -> bool:
     if not folder.exists():
         return True
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
-    return all(name == LOCK or TEMPORARY.fullmatch(name) for name in names)
+    return all(name == LOCK or LEFTOVER.fullmatch(name) for name in names)
 
 
 def temporary_name(path: Path) -> Path:
@@ -112,23 +114,24 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
-def remove_leftovers(home: Path, only: str | None = None) -> None:
-    """Remove temporary folders in `home` that were left by killed processes.
+def remove_leftovers(home: Path) -> None:
+    """Remove temporary folders and locks in `home` that killed processes left.
 
-    only: the name that they were to get, whose lock the caller holds. Without it all are removed
-        whose names nobody has locked.
+    Those of a name that somebody has locked stay.
     """
-    for path in home.iterdir():
+    found = (LEFTOVER.fullmatch(path.name) for path in home.iterdir())
+    for name in {match["name"] or match["locked"] for match in found if match}:
+        with contextlib.suppress(Busy), locked_name(home / name) as sure:  # removes its file
+            if sure:
+                remove_temporary(home / name)
+
+
+def remove_temporary(target: Path) -> None:
+    """Remove temporary folders that were to become `target`, whose lock the caller holds."""
+    for path in target.parent.iterdir():
         found = TEMPORARY.fullmatch(path.name)
-        if found is None or not path.is_dir():
-            continue
-        if only is not None:
-            if found["name"] == only:
-                shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(Busy), locked_name(home / found["name"]) as sure:
-                if sure:
-                    shutil.rmtree(path, ignore_errors=True)
+        if found and found["name"] == target.name and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class _Lock:
