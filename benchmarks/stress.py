@@ -11,8 +11,8 @@ In each repetition several processes do the same at the same time. Afterwards
 - where processes were killed, the same command, started once more, finishes the work.
 
 A process is killed (SIGKILL) just before an operation on files with a random number, or after a
-random time. They are forked from a server that has imported the package; with `--fresh` that many
-repetitions of each kind start an interpreter for every process instead.
+random time. Processes are forked from a server that has imported the package, and call what the
+commands call. `--commands` is the number of repetitions in which each is a command of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ import tyro
 from record import save, surroundings
 
 OPERATIONS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "fcntl.flock"}
-REFUSALS = ("is being written by another process", "already holds a run")
+BUSY, DONE = "is being written by another process", "already holds a run"
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Arguments:
     """How many at the same time."""
     repeats: int = 50
     """Repetitions of each kind, without and with kills."""
-    fresh: int = 1
-    """Repetitions of each kind, with two processes, that start an interpreter for each."""
+    commands: int = 2
+    """Repetitions of each kind with two commands."""
     flush: bool = True
     """Whether files are flushed to the disk, as they are in use."""
     seed: int = 1
@@ -65,6 +65,7 @@ class Ended:
     status: int  # below 0: by a signal
     out: str
     err: str
+    operations: int = 0  # on files, if it ended well
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Kind:
     """Something that several processes do at the same time."""
 
     name: str
-    command: Callable[[Path], Sequence[str]]  # in a folder of the repetition
+    work: Callable[[Path, Path], dict[str, Any]]  # in a folder of the repetition, with a text
+    command: str  # the same as a command; RUN and LABELS stand for folders
     prepare: Callable[[Path], None]  # the folder, before they start
     left: Callable[[Path], Any]  # what is in it afterwards
     answer: Callable[[str], Any]  # the answer of a process, from its output
@@ -103,41 +105,43 @@ class Stress:
         self.text.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self.numbers = iter(range(1 << 62))
 
-    def run(
-        self, commands: Sequence[Sequence[str]], deaths: Sequence[Death | None], cache: Path
-    ) -> list[Ended]:
-        """Start commands at the same time and wait for all of them."""
-        together = self.context.Barrier(len(commands))
-        folders = [self.home / f"process-{next(self.numbers)}" for _ in commands]
+    def run(self, kind: Kind, folder: Path, deaths: Sequence[Death | None]) -> list[Ended]:
+        """Start processes at the same time, one for each death, and wait for all of them."""
+        together = self.context.Barrier(len(deaths))
+        places = [self.home / f"process-{next(self.numbers)}" for _ in deaths]
         processes = []
-        for command, death, folder in zip(commands, deaths, folders, strict=True):
-            folder.mkdir()
-            given = (list(command), folder, cache, together, death, self.flush)
+        for death, place in zip(deaths, places, strict=True):
+            place.mkdir()
+            given = (kind.work, folder, self.text, place, together, death, self.flush)
             processes.append(self.context.Process(target=_process, args=given))
         for process in processes:
             process.start()
         for process in processes:
             process.join()
         ended = []
-        for process, folder in zip(processes, folders, strict=True):
-            said = [(folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
-            ended.append(Ended(process.exitcode or 0, *said))
-            shutil.rmtree(folder)
+        for process, place in zip(processes, places, strict=True):
+            said = [(place / name).read_text(encoding="utf-8") for name in ("out", "err")]
+            counted = place / "operations"
+            operations = int(counted.read_text()) if counted.exists() else 0
+            ended.append(Ended(process.exitcode or 0, *said, operations))
+            shutil.rmtree(place)
         return ended
 
-    def run_fresh(self, commands: Sequence[Sequence[str]], cache: Path) -> list[Ended]:
-        """The same with an interpreter for each command."""
+    def run_commands(self, kind: Kind, folder: Path, number: int) -> list[Ended]:
+        """The same with commands."""
         code = "from bighmm.cli.main import main; main()"
-        environment = {**os.environ, "BIGHMM_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+        places = {"TEXT": self.text, "RUN": folder / "run", "LABELS": folder / "labels"}
+        words = [str(places.get(word, word)) for word in kind.command.split()]
+        environment = {**os.environ, "BIGHMM_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
         started = [
             subprocess.Popen(
-                [sys.executable, "-c", code, *command],
+                [sys.executable, "-c", code, *words],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 env=environment,
             )
-            for command in commands
+            for _ in range(number)
         ]
         said = [process.communicate() for process in started]
         return [Ended(p.returncode, *s) for p, s in zip(started, said, strict=True)]
@@ -151,75 +155,113 @@ class Death:
     seconds: float | None = None  # after so many
 
 
+NEVER = Death(operation=1 << 62)
+
+
 def _process(
-    argv: list[str],
+    work: Callable[[Path, Path], dict[str, Any]],
     folder: Path,
-    cache: Path,
+    text: Path,
+    place: Path,
     together: Any,
     death: Death | None,
     flush: bool,
 ) -> None:
+    """Do something as a command does; what it prints, and a count of operations, go to `place`."""
     import torch
 
-    from bighmm.cli.main import main
+    from bighmm.cli.main import call
 
-    os.environ["BIGHMM_CACHE"] = str(cache)
+    os.environ["BIGHMM_CACHE"] = str(folder / "cache")
     torch.set_num_threads(1)
     if not flush:
         os.fsync = lambda descriptor: None
-    out = (folder / "out").open("w", encoding="utf-8", buffering=1)
-    err = (folder / "err").open("w", encoding="utf-8", buffering=1)
+    out = (place / "out").open("w", encoding="utf-8", buffering=1)
+    err = (place / "err").open("w", encoding="utf-8", buffering=1)
     together.wait()
-    if death is not None:
-        _arrange(death)
+    counted = _arrange(death) if death is not None else []
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        main(argv)
+        call(lambda: print(json.dumps(work(folder, text))))
+    if death == NEVER:
+        (place / "operations").write_text(str(len(counted)))
 
 
-def _arrange(death: Death) -> None:
+def _arrange(death: Death) -> list[str]:
+    """Arrange for the end of this process; returns a list that grows with its operations."""
+    counted: list[str] = []
+
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def count(event: str, _: object) -> None:
+        if event in OPERATIONS:
+            counted.append(event)
+            if death.operation is not None and len(counted) >= death.operation:
+                die()
+
+    sys.addaudithook(count)
     if death.seconds is not None:
         timer = threading.Timer(death.seconds, die)
         timer.daemon = True
         timer.start()
-        return
-    left = [death.operation or 0]
-
-    def count(event: str, _: object) -> None:
-        if event in OPERATIONS:
-            left[0] -= 1
-            if left[0] <= 0:
-                die()
-
-    sys.addaudithook(count)
+    return counted
 
 
-def kinds(text: Path) -> list[Kind]:
+def _describe(folder: Path, text: Path) -> dict[str, Any]:
+    from bighmm.data.corpus import describe, prepare
+
+    return describe(prepare(text))
+
+
+def _train(folder: Path, text: Path) -> dict[str, Any]:
+    from bighmm.train.recipe import from_dict
+    from bighmm.train.run import train_run
+
+    settings = {
+        "corpus": {"data": str(text)},
+        "model": {"states": 4, "support": "dense", "parameterisation": "scalar"},
+        "training": {
+            **{"batch": 4, "window": 8, "epochs": 0.2, "state_dropout": 0.0, "device": "cpu"}
+        },
+    }
+    run = folder / "run"
+    resume = (run / "recipe.json").exists() and not (run / "result.json").exists()
+    return train_run(run, from_dict(settings, "the recipe"), resume=resume)
+
+
+def _label(folder: Path, text: Path) -> dict[str, Any]:
+    from bighmm.distill.corpus_labels import label_corpus
+    from bighmm.distill.labelling import LabelSettings
+    from bighmm.train.recipe import CorpusSettings, ModelSettings
+
+    made = label_corpus(
+        "random",
+        CorpusSettings(data=str(text)),
+        ModelSettings(states=3, support="dense"),
+        LabelSettings(cluster_tokens=200, label_tokens=300),
+        out=folder / "labels",
+    )
+    return made.manifest
+
+
+DATA = "data --data TEXT --json"
+TRAIN = (
+    "train --data TEXT --support dense --parameterisation scalar --states 4 --batch 4 --window 8 "
+    "--epochs 0.2 --state-dropout 0 --device cpu --json --out RUN"
+)
+LABEL = (
+    "distill random --data TEXT --states 3 --cluster-tokens 200 --label-tokens 300 --device cpu "
+    "--json --out LABELS"
+)
+
+
+def kinds() -> list[Kind]:
     """What is done at the same time."""
-    small = "--support dense --parameterisation scalar --states 4 --batch 4 --window 8"
-    train = f"train --data {text} {small} --epochs 0.2 --state-dropout 0 --device cpu --json"
-    labels = f"distill random --data {text} --states 3 --cluster-tokens 200 --label-tokens 300"
-    data = ["data", "--data", str(text), "--json"]
-
-    def goes_on(folder: Path) -> list[str]:
-        run = folder / "run"
-        if (run / "recipe.json").exists():
-            return ["train", "--resume", "--out", str(run), "--json"]
-        return [*train.split(), "--out", str(run)]
-
     return [
-        Kind("empty cache", lambda _: data, _empty_cache, _corpora, _described),
-        Kind("damaged cache", lambda _: data, _damaged_cache, _corpora, _described),
-        Kind("run", goes_on, _nothing, _run_left, _figures, one_winner=True),
-        Kind(
-            "labels",
-            lambda folder: [*labels.split(), "--json", "--out", str(folder / "labels")],
-            _nothing,
-            _labels_left,
-            _labels_answer,
-        ),
+        Kind("empty cache", _describe, DATA, _empty_cache, _corpora, _described),
+        Kind("damaged cache", _describe, DATA, _damaged_cache, _corpora, _described),
+        Kind("run", _train, TRAIN, _nothing, _run_left, _figures, one_winner=True),
+        Kind("labels", _label, LABEL, _nothing, _labels_left, _labels_answer),
     ]
 
 
@@ -282,7 +324,7 @@ def _labels_left(folder: Path) -> Any:
 def _labels_answer(out: str) -> Any:
     found = json.loads(out)
     found["result"]["seconds"] = 0
-    return {name: value for name, value in found.items() if name != "folder"}
+    return [found[name] for name in ("teacher", "states", "tokens", "settings", "result")]
 
 
 @dataclass(frozen=True)
@@ -302,26 +344,22 @@ class Trial:
         self.stress, self.kind, self.cache = stress, kind, cache
         with self._folder() as folder:
             began = time.perf_counter()
-            (ended,) = stress.run([kind.command(folder)], [None], folder / "cache")
+            (ended,) = stress.run(kind, folder, [NEVER])
             seconds = time.perf_counter() - began
             assert ended.status == 0, ended.err
-            self.alone = Alone(kind.left(folder), kind.answer(ended.out), 0, seconds)
-        self.alone = Alone(
-            self.alone.left, self.alone.answer, self._count_operations(), self.alone.seconds
-        )
+            self.alone = Alone(kind.left(folder), kind.answer(ended.out), ended.operations, seconds)
 
-    def together(self, processes: int, tally: Tally, fresh: bool = False) -> None:
+    def together(self, processes: int, tally: Tally, commands: bool = False) -> None:
         """One repetition in which nothing is killed."""
         with self._folder() as folder:
-            commands, cache = [self.kind.command(folder)] * processes, folder / "cache"
-            if fresh:
-                ended = self.stress.run_fresh(commands, cache)
+            if commands:
+                ended = self.stress.run_commands(self.kind, folder, processes)
             else:
-                ended = self.stress.run(commands, [None] * processes, cache)
+                ended = self.stress.run(self.kind, folder, [None] * processes)
             failed = self._wrong(ended, tally)
             if not any(end.status == 0 for end in ended):
                 failed.append("none has done it")
-            elif self.kind.left(folder) != self.alone.left:
+            elif not failed and self.kind.left(folder) != self.alone.left:
                 failed.append("the folder is not that of a single process")
             self._report(failed, ended, tally)
 
@@ -330,17 +368,17 @@ class Trial:
         with self._folder() as folder:
             failed: list[str] = []
             every: list[Ended] = []
-            for _ in range(2):
-                deaths = [self._death(draw) for _ in range(processes)]
-                commands = [self.kind.command(folder)] * processes
-                ended = self.stress.run(commands, deaths, folder / "cache")
+            for share in (1.0, 0.5):
+                deaths = [self._death(draw, share) for _ in range(processes)]
+                ended = self.stress.run(self.kind, folder, deaths)
                 every += ended
                 failed += self._wrong(ended, tally)
-            (last,) = self.stress.run([self.kind.command(folder)], [None], folder / "cache")
+            (last,) = self.stress.run(self.kind, folder, [None])
             every.append(last)
-            if last.status != 0:
-                failed.append("it could not be finished")
-            elif self.kind.left(folder) != self.alone.left:
+            failed += self._wrong([last], tally)
+            if BUSY in last.err:
+                failed.append("a lock has outlived its holder")
+            elif not failed and self.kind.left(folder) != self.alone.left:
                 failed.append("the folder is not that of a single process")
             self._report(failed, every, tally)
 
@@ -354,28 +392,12 @@ class Trial:
         yield folder
         shutil.rmtree(folder)
 
-    def _count_operations(self) -> int:
-        """By bisection: the first number at which a single process is not killed."""
-        low, high = 0, 1
-        while self._dies_at(high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._dies_at(middle):
-                low = middle
-            else:
-                high = middle
-        return low
+    def _death(self, draw: random.Random, share: float) -> Death | None:
+        """The death of such a share of the processes, of half of them by the clock.
 
-    def _dies_at(self, number: int) -> bool:
-        with self._folder() as folder:
-            death = Death(operation=number)
-            (ended,) = self.stress.run([self.kind.command(folder)], [death], folder / "cache")
-            return ended.status == -signal.SIGKILL
-
-    def _death(self, draw: random.Random) -> Death | None:
-        """Every second process is killed, every second of these by the clock."""
-        if draw.random() < 0.5:
+        A process that is refused ends before it, since it does little.
+        """
+        if draw.random() >= share:
             return None
         if draw.random() < 0.5:
             return Death(seconds=draw.random() * self.alone.seconds)
@@ -395,13 +417,11 @@ class Trial:
                     failed.append("another answer")
             elif end.status == 2:
                 one = end.err.startswith("bighmm: ") and end.err.count("\n") == 1
-                if not (one and any(reason in end.err for reason in REFUSALS)):
+                if not (one and (BUSY in end.err or DONE in end.err)):
                     failed.append("a refusal that is not one sentence")
             elif end.status != -signal.SIGKILL:
                 failed.append(f"status {end.status}")
-        # A run that is finished may be resumed, so a second one may end well after a kill.
-        killed = any(end.status < 0 for end in ended)
-        if self.kind.one_winner and not killed and sum(end.status == 0 for end in ended) > 1:
+        if self.kind.one_winner and sum(end.status == 0 for end in ended) > 1:
             failed.append("two have trained in one folder")
         return failed
 
@@ -417,11 +437,11 @@ def stress(arguments: Arguments, home: Path) -> list[dict[str, Any]]:
     """All repetitions; a row for each kind and number of processes."""
     server = Stress(home, arguments.flush)
     cache = home / "cache"
-    (ended,) = server.run([["data", "--data", str(server.text), "--json"]], [None], cache)
-    assert ended.status == 0, ended.err
     draw = random.Random(arguments.seed)
     rows = []
-    for kind in kinds(server.text):
+    (ended,) = server.run(kinds()[0], home, [None])  # fills the cache
+    assert ended.status == 0, ended.err
+    for kind in kinds():
         trial = Trial(server, kind, cache)
         modes: list[tuple[str, int, int, Callable[[int, Tally], None]]] = []
         for n in arguments.processes:
@@ -430,7 +450,7 @@ def stress(arguments: Arguments, home: Path) -> list[dict[str, Any]]:
                 ("killed", n, arguments.repeats, lambda n, t, go=trial.killed: go(n, t, draw))
             )
         modes.append(
-            ("fresh", 2, arguments.fresh, lambda n, t, go=trial.together: go(n, t, fresh=True))
+            ("commands", 2, arguments.commands, lambda n, t, go=trial.together: go(n, t, True))
         )
         for mode, n, repeats, repeat in modes:
             began, tally = time.perf_counter(), Tally()

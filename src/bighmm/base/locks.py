@@ -56,9 +56,7 @@ def locked_folder(
     """
     with lock_file(folder / LOCK, folder, wait=wait) as sure:
         if sure:
-            for path in folder.iterdir():
-                if TEMPORARY.fullmatch(path.name) and path.is_file():
-                    path.unlink(missing_ok=True)
+            remove_temporary_files(folder)
             remove_leftovers(folder)
         else:
             say(
@@ -124,6 +122,13 @@ def remove_leftovers(home: Path) -> None:
         with contextlib.suppress(Busy), locked_name(home / name) as sure:  # removes its file
             if sure:
                 remove_temporary(home / name)
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove temporary files in a folder in which nobody else writes."""
+    for path in folder.iterdir():
+        if TEMPORARY.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def remove_temporary(target: Path) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.files import flush, naming, read_json, write_json
-from bighmm.base.locks import locked_name
+from bighmm.base.locks import locked_name, remove_temporary_files
 from bighmm.base.tensor_files import write_tensors
 from bighmm.data.corpus import Corpus, writing_cache
 from bighmm.data.labels import (
@@ -106,7 +106,7 @@ def make_labels(
         return labels
     work = folder.with_name(f"{folder.name}.partial")
     cache = writing_cache(work.parent) if out is None else nullcontext()
-    with cache, naming(work), locked_name(folder):
+    with cache, naming(work), locked_name(folder) as sure:
         if (labels := _finished(folder, key, corpus)) is not None:
             return labels  # another process has made them meanwhile
         if not _is_file_of(work / MANIFEST, key):
@@ -124,6 +124,8 @@ def make_labels(
             write_json(work / MANIFEST, manifest)
         for name in (*WORKING, "lock"):  # the latter is of the first version
             (work / name).unlink(missing_ok=True)
+        if sure:
+            remove_temporary_files(work)  # of processes that were killed
         flush(work)
         work.rename(folder)
     return open_labels(folder, corpus)
