@@ -15,7 +15,7 @@ import threading
 import pytest
 
 from bighmm.base import locks
-from bighmm.base.locks import Busy, check_free, is_unused, locked_folder, locked_name
+from bighmm.base.locks import LOCK, Busy, check_free, is_unused, locked_folder, locked_name
 
 HOLD = """
     import sys
@@ -72,7 +72,7 @@ def test_the_second_process_is_told_who_holds_it(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
 def test_a_holder_that_is_not_known(tmp_path, content):
     with locked_folder(tmp_path / "run"):
-        (tmp_path / "run" / ".lock").write_bytes(content)
+        (tmp_path / "run" / LOCK).write_bytes(content)
         with pytest.raises(Busy, match=r"run is being written by another process; wait for it"):
             check_free(tmp_path / "run")
 
@@ -83,7 +83,7 @@ def test_a_killed_holder_leaves_no_lock(tmp_path):
         assert not is_free(run)
         other.send_signal(signal.SIGKILL)
         other.wait()
-        assert (run / ".lock").exists() and is_unused(run) and is_free(run)
+        assert (run / LOCK).exists() and is_unused(run) and is_free(run)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_forked_child_does_not_give_up_the_lock(tmp_path):
             stack.close()  # as an exception would, on its way out of the child
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        assert (run / ".lock").exists() and not is_free(run)
+        assert (run / LOCK).exists() and not is_free(run)
 
 
 def test_threads_exclude_each_other(tmp_path):
@@ -140,7 +140,7 @@ def test_threads_exclude_each_other(tmp_path):
 
 def test_a_lock_file_that_was_removed_meanwhile_is_not_taken(tmp_path, monkeypatch):
     """The holder removes the file after we have opened and before we have locked it."""
-    path, lock, opened = tmp_path / "run" / ".lock", locks._lock, []
+    path, lock, opened = tmp_path / "run" / LOCK, locks._lock, []
 
     def late(descriptor, wait):
         opened.append(descriptor)
@@ -166,15 +166,21 @@ def test_what_is_left_of_a_killed_process(tmp_path):
     run = tmp_path / "run"
     assert is_unused(run)
     run.mkdir()
-    (run / ".lock").touch()
+    (run / LOCK).touch()
     left = locks.temporary_name(run / "recipe.json")
     left.touch()
     locks.temporary_name(run / "model").mkdir()
-    (run / ".model.lock").touch()
+    (run / f".model{LOCK}").touch()
     assert is_unused(run)
     with locked_folder(run):
-        assert [path.name for path in run.iterdir()] == [".lock"]
+        assert [path.name for path in run.iterdir()] == [LOCK]
     assert list(run.iterdir()) == []  # a folder that was there stays
+    for name in (".gitconfig.lock", ".thesis.1234.tmp", "thesis.txt"):  # of other programs
+        (run / name).touch()
+        assert not is_unused(run)
+        with locked_folder(run):
+            assert (run / name).exists()
+        (run / name).unlink()
     (run / "thesis.txt").touch()
     assert not is_unused(run) and not is_unused(run / "thesis.txt")
 
@@ -208,10 +214,10 @@ def test_leftovers_of_living_processes_stay(tmp_path):
     for folder in (dead, living):
         folder.mkdir()
     file.touch()
-    (tmp_path / ".d.lock").touch()
+    (tmp_path / f".d{LOCK}").touch()
     with locked_name(tmp_path / "b"):
         locks.remove_leftovers(tmp_path)
-        assert living.exists() and file.exists() and (tmp_path / ".b.lock").exists()
+        assert living.exists() and file.exists() and (tmp_path / f".b{LOCK}").exists()
         assert not dead.exists() and len(list(tmp_path.iterdir())) == 3
 
 
@@ -223,7 +229,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def test_a_lock_file_of_another_user(tmp_path, monkeypatch):
-    (tmp_path / ".lock").touch()
+    (tmp_path / LOCK).touch()
     real = os.open
 
     def refuse(path, flags, *mode):

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from bighmm.base.locks import Busy, temporary_name
+from bighmm.base.locks import LOCK, Busy, temporary_name
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
 from bighmm.lm.opening import open_model, trained_on
@@ -98,7 +98,7 @@ def test_killed_before_it_began(text, tmp_path):
     """A lock and half a recipe are no run, so that one can begin there."""
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / ".lock").touch()
+    (folder / LOCK).touch()
     temporary_name(folder / "recipe.json").touch()
     train_run(folder, recipe(text))
     assert not list(folder.glob(".*"))

@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-LOCK = ".lock"  # in a folder that is locked
-TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]+(\.old)?\.tmp")
+LOCK = ".bighmm-lock"  # in a folder that is locked; no other program has such files
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}(\.old)?\.tmp")
 LEFTOVER = re.compile(rf"{TEMPORARY.pattern}|\.(?P<locked>.+){re.escape(LOCK)}")
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -133,9 +133,10 @@ def remove_temporary_files(folder: Path) -> None:
 
 def remove_temporary(target: Path) -> None:
     """Remove temporary folders that were to become `target`, whose lock the caller holds."""
+    # The first version had numbers of processes in these names.
+    name = re.compile(rf"\.{re.escape(target.name)}\.([0-9a-f]{{16}}|\d+)(\.old)?\.tmp")
     for path in target.parent.iterdir():
-        found = TEMPORARY.fullmatch(path.name)
-        if found and found["name"] == target.name and path.is_dir():
+        if name.fullmatch(path.name) and path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
 
 
