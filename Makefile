@@ -20,7 +20,7 @@ test-gpu: $(VENV)/dev.done
 test-lowest: .venv-lowest/done
 	.venv-lowest/bin/python -m pytest -n auto --dist loadgroup --ignore tests/test_docs.py
 
-# Processes that work in the same folders at the same time, also killed; half an hour on one core.
+# Processes that work in the same folders at the same time, also killed; a quarter of an hour.
 stress: $(VENV)/dev.done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py
 
