@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: train test test-gpu test-lowest docs lint clean
+.PHONY: train test test-gpu test-lowest stress docs lint clean
 train: $(VENV)/base.done
 	$(BIN)/bighmm train --recipe quickstart
 
@@ -19,6 +19,10 @@ test-gpu: $(VENV)/dev.done
 # The lower ends of the dependencies' ranges, without those of the extra `teachers`.
 test-lowest: .venv-lowest/done
 	.venv-lowest/bin/python -m pytest -n auto --dist loadgroup --ignore tests/test_docs.py
+
+# Processes that work in the same folders at the same time, also killed; a quarter of an hour.
+stress: $(VENV)/dev.done
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py
 
 # The documentation as a site; warnings are errors.
 docs: $(VENV)/dev.done

@@ -130,18 +130,19 @@ def _run(
     paper: Paper, selected: Paper, results: Results, arguments: ReproduceArguments
 ) -> list[str]:
     """Train what the selected rows lack and return the names of runs that failed."""
-    from papers.runs import find_files, missing, run_jobs, to_prepare  # these import torch
+    from papers.runs import find_files, missing, reserved, run_jobs, to_prepare  # with torch
 
     jobs = missing(paper, selected, results, _seeds(arguments.seeds))
     files = find_files(arguments.data, arguments.tokenizer, paper, jobs)
-    if entries := to_prepare(paper, jobs):
-        _say(f"to prepare: {', '.join(entry.makes for entry in entries)}")
-    _say(f"{len(jobs)} to train, {arguments.jobs} at a time" if jobs else "nothing is missing")
-    try:
-        return run_jobs(paper, jobs, files, arguments.jobs, _say)
-    except KeyboardInterrupt:
-        _say("bighmm: stopped; the same command goes on where the runs were saved")
-        sys.exit(130)
+    with reserved(paper, jobs):
+        if entries := to_prepare(paper, jobs):
+            _say(f"to prepare: {', '.join(entry.makes for entry in entries)}")
+        _say(f"{len(jobs)} to train, {arguments.jobs} at a time" if jobs else "nothing is missing")
+        try:
+            return run_jobs(paper, jobs, files, arguments.jobs, _say)
+        except KeyboardInterrupt:
+            _say("bighmm: stopped; the same command goes on where the runs were saved")
+            sys.exit(130)
 
 
 def _seeds(text: str | None) -> list[int]:

@@ -13,14 +13,7 @@ import torch
 
 import bighmm
 from bighmm.base.json_files import read_json
-from bighmm.train.recipe import InitialSettings
-
-PATHS = (
-    ("corpus", "data"),
-    ("corpus", "tokenizer"),
-    ("model", "paths"),
-    *(("initial", name) for name in InitialSettings.FOLDERS),
-)
+from bighmm.train.recipe import PATHS
 
 
 def record_of(run: Path) -> dict[str, Any]:

@@ -12,17 +12,15 @@ tables find it there.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bighmm.base.files import write_atomically
 from bighmm.base.json_files import read_json
+from bighmm.base.locks import locked_folder
 from papers.rows import Paper, Row
 
 EVAL_BATCH = "eval-batch.json"  # [{"recipe": …, "ms": …}, …]: milliseconds of an evaluation batch
@@ -121,7 +119,7 @@ def store_result(paper: Paper, row: Row, seed: int, record: dict[str, Any]) -> P
     measured = {name: value for name, value in record.items() if name != "recipe"}
     fields = {**key._asdict(), "settings": record["recipe"], **measured}
     paper.results_folder.mkdir(parents=True, exist_ok=True)
-    with _exclusively(paper.results_folder):
+    with locked_folder(paper.results_folder, wait=True):
         before = read_results(paper).runs.get(key)
         path = before.file if before else paper.results_file(row)
         lines = path.read_bytes().splitlines() if path.exists() else []
@@ -172,22 +170,3 @@ def _eval_batches(paper: Paper) -> dict[str, float]:
 
 def _is_batch(entry: Any) -> bool:
     return isinstance(entry, dict) and {"recipe", "ms"} <= set(entry)
-
-
-_LOCK = threading.Lock()
-
-
-@contextlib.contextmanager
-def _exclusively(folder: Path) -> Iterator[None]:
-    """Context in which no other thread or process stores results in a folder."""
-    with _LOCK, contextlib.ExitStack() as stack:
-        try:
-            import fcntl
-        except ImportError:  # not on this system; threads exclude each other all the same
-            yield
-            return
-        descriptor = os.open(folder, os.O_RDONLY)
-        stack.callback(os.close, descriptor)
-        with contextlib.suppress(OSError):  # some network file systems lock no folders
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield

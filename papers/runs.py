@@ -3,7 +3,8 @@
 The run NAME is trained in runs/PAPER/NAME with its output in NAME.log. An interrupted run is
 resumed; a finished one is not trained again, only its result is stored. Folders that recipes refer
 to are made first, one after the other. The processes run in the checkout, since paths in recipes
-are relative to it.
+are relative to it. Each name is locked: several of these programs can run at the same time, as long
+as they do not make the same thing.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from bighmm.base.json_files import read_json
+from bighmm.base.locks import locked_name
 from bighmm.lm import baselines
-from bighmm.train.recipe import differences, from_saved, read_recipe
+from bighmm.train.recipe import differences, from_saved, located, read_recipe
 from papers.prepare import named_in, needs, unprepared
 from papers.record import record_of
 from papers.results import Results, run_name, store_result
@@ -123,6 +125,19 @@ def to_prepare(paper: Paper, jobs: Sequence[Job]) -> list[Prepare]:
     return unprepared(paper, (folder for job in jobs for folder in job.needs))
 
 
+@contextlib.contextmanager
+def reserved(paper: Paper, jobs: Sequence[Job]) -> Iterator[None]:
+    """Context in which no other process makes these runs, or the folders that they need.
+
+    Raises ValueError if another process makes one of them.
+    """
+    names = [_name(entry) for entry in to_prepare(paper, jobs)] + [job.name for job in jobs]
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(locked_name(paper.runs / name))
+        yield
+
+
 def run_jobs(paper: Paper, jobs: Sequence[Job], files: Files, at_once: int, say: Say) -> list[str]:
     """Train all runs, `at_once` at the same time, and return the names of those that failed.
 
@@ -158,8 +173,7 @@ class _Workers:
 
     def prepare(self, entry: Prepare) -> bool:
         """Make the folder of an entry; whether it succeeded."""
-        name = entry.makes.replace("/", "-")
-        folder, log = self.paper.root / entry.makes, self.paper.runs / f"{name}.log"
+        folder, log = self.paper.root / entry.makes, self.paper.runs / f"{_name(entry)}.log"
         words = shlex.split(entry.command or "")
         if entry.corpus is not None:
             words += self.files.flags(entry.corpus)
@@ -218,7 +232,7 @@ class _Workers:
         paths = ("--recipe", job.recipe.absolute(), "--out", run.absolute())
         command = ("train", *paths, *settings)
         if (run / "result.json").exists():
-            _check_same(job, run)
+            _check_same(job, run, self.paper.root)
             self.say(f"{job.name}: was trained before")
         elif (run / "recipe.json").exists():
             self.say(f"{job.name}: goes on")
@@ -267,6 +281,10 @@ class _Workers:
         return printed
 
 
+def _name(entry: Prepare) -> str:
+    return entry.makes.replace("/", "-")
+
+
 def _lacking(
     paper: Paper, results: Results, table: Table, row: Row, seeds: Sequence[int]
 ) -> list[int]:
@@ -303,10 +321,13 @@ def _named_paths(
     return found
 
 
-def _check_same(job: Job, run: Path) -> None:
-    """Raises ValueError if a finished run has other settings than the recipe of the job."""
+def _check_same(job: Job, run: Path, root: Path) -> None:
+    """Raises ValueError if a finished run has other settings than the recipe of the job.
+
+    root: the checkout, in which it was trained.
+    """
     path = run / "result.json"
-    made = from_saved(read_json(path)["recipe"], str(path))
+    made = located(from_saved(read_json(path)["recipe"], str(path)), root)
     recipe = read_recipe(job.recipe)
     asked = dataclasses.replace(
         recipe,
@@ -317,7 +338,7 @@ def _check_same(job: Job, run: Path) -> None:
         ),
         training=dataclasses.replace(recipe.training, seed=job.seed),
     )
-    if changed := differences(made, asked):
+    if changed := differences(made, located(asked, root)):
         raise ValueError(
             f"{run} holds a run with another configuration: {', '.join(changed)}; move it away to "
             "train anew"
@@ -326,11 +347,17 @@ def _check_same(job: Job, run: Path) -> None:
 
 @contextlib.contextmanager
 def _signals_as_ctrl_c() -> Iterator[None]:
+    """Context in which SIGTERM and SIGHUP raise KeyboardInterrupt, unless they are ignored.
+
+    Under nohup SIGHUP is.
+    """
+
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     names = ("SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    numbers = [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield

@@ -1,11 +1,13 @@
 """Folders are replaced atomically, whenever the process is killed; what is read is checked."""
 
+import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from bighmm.base import files
+from bighmm.base import files, locks
 from bighmm.base.files import (
     check_hashes,
     existing_folder,
@@ -237,6 +239,85 @@ def test_temporary_folders_of_killed_processes_are_removed(target, process):
     assert not leftover.exists() and all(other.exists() for other in others)
 
 
+def test_the_temporary_folder_of_a_living_writer_stays(target):
+    """A second one waits for it; afterwards each has written all of its own."""
+    order, threads = [], []
+
+    def second():
+        replace_folder(target, write_second, keep_previous=True)
+        waiting.release()  # should it not have waited
+
+    def write_second(folder):
+        order.append("second")
+        write_json(folder / "a.json", "two")
+
+    def write_first(folder):
+        write_json(folder / "half.json", "one")
+        threads.append(threading.Thread(target=second))
+        threads[0].start()
+        waiting.acquire()  # until the second one asks for the lock
+        assert (folder / "half.json").exists() and order == []
+        write_json(folder / "a.json", "one")
+        order.append("first")
+
+    waiting, lock = threading.Semaphore(0), locks._lock
+
+    def tell(descriptor, wait):
+        if threads:
+            waiting.release()
+        return lock(descriptor, wait)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(locks, "_lock", tell)
+        replace_folder(target, write_first, keep_previous=True)
+        threads[0].join()
+    assert order == ["first", "second"]
+    assert (content(target), content(previous_folder(target))) == ("two", "one")
+    assert names(target.parent) == ["checkpoint", "checkpoint.previous"]
+
+
+def test_what_another_has_written_meanwhile_need_not_be_written_again(target):
+    put(target, "one")
+    replace_folder(target, never, keep_previous=True, unless=lambda: content(target) == "one")
+    assert content(target) == "one" and previous_folder(target) is None
+
+
+def test_threads_that_write_one_file(tmp_path):
+    """Each writes under a temporary name of its own."""
+    failed = []
+
+    def write(number):
+        try:
+            for _ in range(20):
+                write_json(tmp_path / "a.json", [number] * 100)
+                found = read_json(tmp_path / "a.json")
+                assert len(found) == 100 and len(set(found)) == 1
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and names(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("part", ["write_bytes", "mkdir"])
+def test_a_full_disk_is_named(target, monkeypatch, part):
+    """The errors of the system name no file."""
+
+    def full(self, *_, **__):
+        if self.name.endswith(".tmp"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    target.parent.mkdir()
+    monkeypatch.setattr(Path, part, full)
+    with pytest.raises(OSError) as error:
+        write_json(target, "one") if part == "write_bytes" else put(target, "one")
+    assert error.value.filename == str(target)
+
+
 def test_model_folder_of_a_run_and_of_a_model(tmp_path):
     assert model_folder(tmp_path) == tmp_path
     put(tmp_path / "model", "one")
@@ -331,8 +412,23 @@ def test_files_are_hashed_without_reading_them_at_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux file descriptors")
+def test_a_file_is_flushed_before_the_rename(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    )
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda old, new: seen.append(new) or replace(old, new))
+    write_json(tmp_path / "a.json", "new")
+    assert seen[0].endswith(".tmp") and seen[1:] == [tmp_path / "a.json", str(tmp_path)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux file descriptors")
 def test_everything_is_flushed_before_the_rename(target, monkeypatch):
-    """The new files, then their folder, then the rename, then the parent folder."""
+    """The new files, then their folder, then the rename, then the parent folder.
+
+    The JSON file is flushed before its own rename too.
+    """
     seen = []
     monkeypatch.setattr(
         os, "fsync", lambda descriptor: seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
@@ -348,5 +444,7 @@ def test_everything_is_flushed_before_the_rename(target, monkeypatch):
     put(target, "new")
     *inside, done, outside = (Path(name) for name in seen)
     fresh = inside[-1]
-    assert inside == [fresh / "a.json", fresh] and fresh.suffix == ".tmp"
+    json_file, *rest = inside
+    assert json_file.parent == fresh and json_file.suffix == fresh.suffix == ".tmp"
+    assert rest == [fresh, fresh / "a.json", fresh]
     assert str(done) == "in place" and outside == target.parent

@@ -1,10 +1,15 @@
 """Every mistake of a user ends with status 2 and one sentence, never with a traceback."""
 
 import json
+import os
 import shutil
 
 import pytest
 import torch
+
+from bighmm.base.locks import locked_folder, locked_name
+from bighmm.cli.train import _new_folder
+from bighmm.train.recipe import Recipe
 
 
 @pytest.fixture
@@ -171,8 +176,35 @@ class TestRunFolder:
         assert "already holds a run or other files" in refused(*train, "--out", text)
 
     def test_cannot_be_made(self, refused, train, text):
-        said = refused(*train, "--out", text / "run", after=1)
+        said = refused(*train, "--out", text / "run")
         assert f"{text / 'run'}: Not a directory" in said
+
+    @pytest.mark.parametrize("command", ["train", "resume", "distill-lm", "labels"])
+    def test_in_use(self, refused, train, copied, text, tmp_path, command):
+        """Another process works there; it is named, and nothing is touched."""
+        before = sorted(copied.rglob("*"))
+        run = tmp_path / "run" if command == "train" else copied
+        arguments = {
+            "train": train,
+            "resume": ("train", "--resume", "--out", run),
+            "distill-lm": ("distill-lm", "no-model", "--out", run, "--device", "cpu"),
+            "labels": ("distill", "random", "--data", text, "--states", 4, "--out", run / "new"),
+        }
+        with locked_name(run / "new") if command == "labels" else locked_folder(run):
+            said = refused(*arguments[command])
+        what = run / "new" if command == "labels" else run
+        assert f"{what} is being written by another process (pid {os.getpid()} on " in said
+        assert said.endswith("; wait for it, or choose another folder")
+        assert sorted(copied.rglob("*")) == before and not (tmp_path / "run").exists()
+
+    def test_new_folders_are_not_shared(self, train, monkeypatch, tmp_path):
+        """Without --out, processes that start at the same time get folders of their own."""
+        monkeypatch.chdir(tmp_path)
+        recipe = Recipe()
+        with _new_folder(recipe) as one, _new_folder(recipe) as two:
+            assert [str(one), str(two)] == ["runs/pydoc-4096", "runs/pydoc-4096-2"]
+            (two / "recipe.json").touch()
+        assert two.is_dir() and not one.exists()
 
     @pytest.mark.parametrize("flags", [[], ["--recipe", "given"]])
     def test_nothing_to_resume(self, refused, tmp_path, text, flags):

@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ import tokenizers
 from bighmm.base import verified
 from bighmm.base.files import write_json, write_sealed
 from bighmm.base.json_files import read_object
+from bighmm.base.locks import locked_name, temporary_name
 from bighmm.data import corpus as corpora
+from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import describe, is_prepared, open_corpus, prepare, write_corpus
 from bighmm.data.tokenizers import Words
 
@@ -193,9 +197,9 @@ def test_a_killed_process_leaves_no_corpus(tmp_path, cache):
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code), source])
     assert killed.returncode == 9
-    left = list(cache.iterdir())
-    assert len(left) == 1 and left[0].name.startswith(".")
-    assert prepare(source).folder in set(cache.iterdir())
+    assert all(path.name.startswith(".") for path in cache.iterdir())
+    assert any(path.is_dir() for path in cache.iterdir())  # with what it had written
+    assert list(cache.iterdir()) != [prepare(source).folder] == list(cache.iterdir())
 
 
 def test_another_process_may_write_the_same_corpus_first(tmp_path, monkeypatch):
@@ -475,11 +479,109 @@ def test_fractions_must_leave_text_for_every_split(tmp_path, fractions):
         prepare(tmp_path / "a.txt", valid_fraction=fractions[0], test_fraction=fractions[1])
 
 
-def test_old_temporary_folders_of_killed_processes_are_removed(tmp_path, cache):
+def test_temporary_folders_of_other_corpora_are_removed(tmp_path, cache):
+    """Those of killed processes; those of living ones are locked."""
     cache.mkdir(parents=True, exist_ok=True)
-    old, new = cache / ".text-abc.1", cache / ".text-abc.2"
-    for folder in (old, new):
+    dead, living = (temporary_name(cache / name) for name in ("text-abc", "text-def"))
+    for folder in (dead, living):
         folder.mkdir()
-    os.utime(old, (0, 0))
-    prepare(ptb(tmp_path / "ptb"))
-    assert not old.exists() and new.exists()
+    with locked_name(cache / "text-def"):
+        prepare(ptb(tmp_path / "ptb"))
+    assert not dead.exists() and living.exists()
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged", "empty"])
+def test_several_at_a_time_write_one_corpus(tmp_path, monkeypatch, damage):
+    """All see that it has to be written; one writes it, and all get it."""
+    source = ptb(tmp_path / "ptb")
+    folder = prepare(source).folder
+    wanted = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if damage == "damaged":
+        (folder / "train.bin").write_bytes(b"1")
+    else:
+        for path in folder.iterdir():
+            path.unlink()
+        if damage == "missing":
+            folder.rmdir()
+    together, own, opened = threading.Barrier(4), threading.local(), corpora.open_corpus
+
+    def open_together(folder):
+        try:
+            return opened(folder)
+        except ValueError:
+            if not hasattr(own, "waited"):
+                own.waited = together.wait()
+            raise
+
+    encoded, encode_source = [], corpora.encode_source
+    monkeypatch.setattr(corpora, "open_corpus", open_together)
+    monkeypatch.setattr(corpora, "encode_source", lambda *a: encoded.append(1) or encode_source(*a))
+    found = []
+
+    def ask():
+        try:
+            found.append(prepare(source).split("train").tolist())
+        except Exception as error:
+            found.append(error)
+            together.abort()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [np.frombuffer(wanted["train.bin"], "<u2").tolist()] * 4
+    assert len(encoded) == 1 and list(folder.parent.iterdir()) == [folder]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == wanted
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
+@pytest.mark.parametrize("space", [0, 8])
+def test_a_full_disk_of_the_cache(tmp_path, cache, space):
+    """The sentence names the folder and says what to do."""
+    source = ptb(tmp_path / "ptb")
+    code = f"""
+        import resource, signal, sys
+        from bighmm.data.corpus import prepare
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({space}, {space}))
+        try:
+            prepare(sys.argv[1])
+        except ValueError as error:
+            sys.exit(str(error))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), source], capture_output=True, text=True
+    )
+    assert done.stderr == (
+        f"the cache folder {cache} cannot be written (File too large); make room there, or "
+        "set the environment variable BIGHMM_CACHE to another folder\n"
+    )
+    assert list(cache.iterdir()) == []
+
+
+def test_a_text_that_cannot_be_read_is_not_taken_for_the_cache(tmp_path, cache, monkeypatch):
+    source = ptb(tmp_path / "ptb")
+
+    def fail(*_):
+        raise PermissionError(13, "Permission denied", str(source / "ptb.valid.txt"))
+
+    monkeypatch.setattr(corpora, "encode_source", fail)
+    with pytest.raises(PermissionError):
+        prepare(source)
+    assert list(cache.iterdir()) == []
+
+
+def test_clusters_that_cannot_be_cached(tmp_path, monkeypatch):
+    corpus = prepare(ptb(tmp_path / "ptb"))
+    wanted = brown_clusters(corpus, 2).classes
+    (path,) = corpus.folder.glob("brown.*")
+    path.unlink()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        assert (brown_clusters(corpus, 2).classes == wanted).all() and not path.exists()
+    assert (brown_clusters(corpus, 2).classes == wanted).all() and path.exists()

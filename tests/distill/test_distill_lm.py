@@ -65,7 +65,7 @@ def stop(*_, **__):
 
 def test_an_interrupted_run_continues(ask, bighmm, tiny_lm, tmp_path, monkeypatch):
     command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
-    for stage in ("sample_texts", "corpus_of", "make_labels", "train_run"):
+    for stage in ("sample_texts", "corpus_of", "make_labels", "train_locked"):
         with monkeypatch.context() as change:
             change.setattr(from_language_model, stage, stop)
             done = bighmm(*command)

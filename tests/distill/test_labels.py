@@ -163,6 +163,7 @@ def test_an_interrupted_request_continues(corpus, teacher, tmp_path, stage, pca,
     with pytest.raises(KeyboardInterrupt):
         make_labels(corpus, teacher, 9, settings, out=target, progress=stop)
     assert not target.exists() and (tmp_path / "stopped.partial").is_dir()
+    (tmp_path / "stopped.partial" / ".fit.json.0123456789abcdef.tmp").touch()
     for name in ("vectors.bin", "labels.bin"):  # as a process killed while writing leaves them
         if (path := tmp_path / "stopped.partial" / name).exists():
             with path.open("ab") as file:
@@ -171,6 +172,7 @@ def test_an_interrupted_request_continues(corpus, teacher, tmp_path, stage, pca,
     monkeypatch.setattr(labelling, "embed", lambda *args: pieces.append(1) or embed(*args))
     resumed = make_labels(corpus, teacher, 9, settings, out=target)
     assert not (tmp_path / "stopped.partial").exists()
+    assert {path.name for path in target.iterdir()} == {p.name for p in whole.folder.iterdir()}
     assert np.array_equal(resumed.states, whole.states)
     assert torch.equal(resumed.centroids()["centroids"], whole.centroids()["centroids"])
     # Of seven pieces three are clustered; no piece is embedded a second time.
@@ -195,7 +197,7 @@ def test_error_of_two_processes_in_one_folder(corpus, teacher, tmp_path):
     def again(*_):
         make_labels(corpus, teacher, 9, SMALL, out=target)
 
-    with pytest.raises(ValueError, match="another process is making these labels"):
+    with pytest.raises(ValueError, match=r"labels is being written by another process \(pid "):
         make_labels(corpus, teacher, 9, SMALL, out=target, progress=again)
 
 

@@ -1,7 +1,8 @@
 """Takes the place of `bighmm train`, `distill` and `eval` where only what surrounds them is tested.
 
-What it does is in BEHAVIOUR, by the name of the run: "fail", "wait" to be stopped, or "meet": wait
-until another run is there at the same time. Else it finishes at once.
+What it does is in BEHAVIOUR, by the name of the run: "fail"; "SIGINT" or "SIGTERM": send that
+signal to the program that started it, and wait to be stopped by it; or "meet": wait until another
+run is there at the same time. Else it finishes at once.
 """
 
 import json
@@ -10,6 +11,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+STOPS = {"SIGINT": signal.SIGINT, "SIGTERM": signal.SIGTERM}
 
 
 def main() -> None:
@@ -24,34 +27,39 @@ def main() -> None:
         print("bighmm: there is no luck today", file=sys.stderr)
         sys.exit(2)
     run.mkdir(parents=True, exist_ok=True)
-    if behaviour == "wait" and "--resume" not in arguments:
-        wait_to_be_stopped(run)
+    if behaviour in STOPS and "--resume" not in arguments:
+        be_stopped(run, STOPS[behaviour])
     if command == "distill":
         (run / "manifest.json").touch()
         return
     if behaviour == "meet":
-        (run / "here").touch()
-        wait_until(lambda: len(list(run.parent.glob("*/here"))) == 2)
+        meet(run)
     result = json.loads(Path(os.environ["RESULT"]).read_text())
     if "--seed" in arguments:
         result["recipe"]["training"]["seed"] = int(arguments[arguments.index("--seed") + 1])
     (run / "result.json").write_text(json.dumps(result))
 
 
-def wait_to_be_stopped(run: Path) -> None:
+def be_stopped(run: Path, number: int) -> None:
+    """Interrupt the program that started this one, and wait for it to end this one."""
+
     def stop(*_: object) -> None:
         (run / "saved").touch()
         sys.exit(130)
 
     signal.signal(signal.SIGTERM, stop)
     (run / "recipe.json").touch()
-    time.sleep(60)
+    os.kill(os.getppid(), number)
+    while True:
+        signal.pause()
 
 
-def wait_until(true) -> None:
-    end = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < end
+def meet(run: Path) -> None:
+    """Wait until two runs are here; in vain if the program that started this one has ended."""
+    (run / "here").touch()
+    parent = os.getppid()
+    while len(list(run.parent.glob("*/here"))) < 2:
+        assert os.getppid() == parent
         time.sleep(0.01)
 
 

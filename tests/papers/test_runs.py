@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
+from bighmm.base.locks import locked_name
 from bighmm.train.recipe import read_recipe
 from papers import runs
 
@@ -285,21 +284,24 @@ def test_data_is_checked_before_anything_starts(refused, root, pretend, flags, s
     assert not (root / "runs").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_and_gone_on_with(reproduce, root, names, data, pretend, number):
-    pretend(hmm_words="wait")
+@pytest.fixture
+def signals():
+    """Signals as in a terminal, however these tests were started; afterwards as they were."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_stopped_and_gone_on_with(reproduce, root, names, data, pretend, signals, name):
+    """The run itself sends the signal, once it has begun."""
+    pretend(hmm_words=name)
     folder = root / "runs" / "small"
-
-    def stop_when_it_waits():
-        end = time.monotonic() + 20
-        while not (folder / "hmm-words" / "recipe.json").exists() and time.monotonic() < end:
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    thread = threading.Thread(target=stop_when_it_waits)
-    thread.start()
     done = reproduce("small", "--run", *data)
-    thread.join()
     assert done.status == 130 and done.out == ""
     assert done.err.endswith(
         "bighmm: stopped; the same command goes on where the runs were saved\n"
@@ -308,6 +310,48 @@ def test_stopped_and_gone_on_with(reproduce, root, names, data, pretend, number)
     done = reproduce("small", "--run", *data)
     assert done.status == 0 and "2 to train" in done.err and "hmm-words: goes on\n" in done.err
     assert "--resume" in (folder / "hmm-words.log").read_text() and len(names()) == 3
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_under_nohup_a_closed_terminal_does_not_stop_it(signals, handler):
+    signal.signal(signal.SIGHUP, handler)
+    with runs._signals_as_ctrl_c():
+        ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert ignored == (handler == signal.SIG_IGN)
+        assert callable(signal.getsignal(signal.SIGTERM))
+    assert signal.getsignal(signal.SIGHUP) == handler
+
+
+def test_the_same_runs_at_the_same_time(reproduce, refused, root, names, data, pretend):
+    """They are refused before anything starts; other runs are not."""
+    with locked_name(root / "runs" / "small" / "hmm-words"):
+        said = refused("small", "--run", *data)
+        assert f"small/hmm-words is being written by another process (pid {os.getpid()} " in said
+        assert not (root / "runs" / "small" / "count-words").exists()
+        assert reproduce("small/table1", "--only", "count", "--run", *data).status == 0
+    assert names() == {"count words 1"}
+    assert reproduce("small", "--run", *data).status == 0 and len(names()) == 3
+    assert not list((root / "runs" / "small").glob(".*"))
+
+
+def test_a_folder_that_another_process_prepares(refused, root, data, pretend, begins):
+    begins(labels="labels/words")
+    with locked_name(root / "runs" / "small" / "models-teacher"):
+        assert "models-teacher is being written" in refused("small/figure2", "--run", *data)
+    assert not (root / "models").exists()
+
+
+def test_a_finished_run_whose_paths_are_absolute(reproduce, small, root, data, pretend, begins):
+    """As `bighmm train` stores them."""
+    begins(labels="labels/words")
+    assert reproduce("small/figure2", "--run", *data).status == 0
+    path = root / "runs" / "small" / "hmm-words" / "result.json"
+    result = json.loads(path.read_text())
+    result["recipe"]["initial"]["labels"] = str(root / "labels" / "words")
+    path.write_text(json.dumps(result))
+    (small / "results" / "table1.jsonl").unlink()
+    done = reproduce("small/figure2", "--run", *data)
+    assert done.status == 0 and "hmm-words: was trained before\n" in done.err
 
 
 def test_save_run_keeps_the_same(reproduce, root, lines, data, pretend, tmp_path):

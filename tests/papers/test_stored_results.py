@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -64,11 +63,13 @@ def test_other_lines_stay_as_they_were(paper, small, measured):
 
 def test_writers_at_the_same_time(paper, small, lines):
     """Threads of one process, and another process."""
-    code = "for seed in range(100, 200): store_result(paper, paper.rows[0], seed, record(1.0))"
-    other = start(paper, code)
-    path = small / "results" / "table1.jsonl"
-    while not path.exists() and other.poll() is None:
-        time.sleep(0.001)
+    code = """
+for seed in range(100, 200):
+    store_result(paper, paper.rows[0], seed, record(1.0))
+    print(seed, flush=True)
+"""
+    other = start(paper, code, stdout=subprocess.PIPE)
+    assert other.stdout.readline() == b"100\n"
     threads = [
         threading.Thread(target=store_result, args=(paper, row, seed, record(1.0)))
         for seed in range(20)
@@ -78,7 +79,8 @@ def test_writers_at_the_same_time(paper, small, lines):
         thread.start()
     for thread in threads:
         thread.join()
-    assert other.wait() == 0
+    other.communicate()
+    assert other.returncode == 0
     assert len(lines()) == len(read_results(paper).runs) == 100 + 20 * 2
 
 
@@ -86,7 +88,7 @@ def test_writers_at_the_same_time(paper, small, lines):
     "death",
     [
         "Path.write_bytes = lambda path, content: (write(path, content[:9]), die())",
-        "Path.rename = lambda path, target: die()",
+        "Path.replace = lambda path, target: die()",
     ],
     ids=["half written", "not renamed"],
 )
@@ -101,13 +103,13 @@ write, die = Path.write_bytes, lambda: os.kill(os.getpid(), signal.SIGKILL)
 store_result(paper, paper.rows[0], 1, record(30.0))
 """
     assert start(paper, code).wait() == -signal.SIGKILL
-    assert path.read_bytes() == before and len(list(path.parent.iterdir())) == 2
+    assert path.read_bytes() == before and len(list(path.parent.iterdir())) == 3  # and a lock
     assert list(read_results(paper).runs) == [("hmm", "words", 1)]
     store_result(paper, paper.rows[0], 1, record(30.0))
-    assert len(read_results(paper).runs) == 2
+    assert len(read_results(paper).runs) == 2 and list(path.parent.iterdir()) == [path]
 
 
-def start(paper, code):
+def start(paper, code, **options):
     """Run code in another process that has read the same paper."""
     begin = f"""
 import sys
@@ -116,7 +118,7 @@ sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]
 from test_stored_results import read_paper, record, store_result
 paper = read_paper(Path({str(paper.root)!r}), "small")
 """
-    return subprocess.Popen([sys.executable, "-c", begin + code])
+    return subprocess.Popen([sys.executable, "-c", begin + code], **options)
 
 
 def test_damaged_files(refused, measured, small):

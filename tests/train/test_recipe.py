@@ -12,12 +12,14 @@ from bighmm.model.params.scalar import ScalarOptions
 from bighmm.train.recipe import (
     QUICKSTART,
     CorpusSettings,
+    InitialSettings,
     ModelSettings,
     Recipe,
     TrainingSettings,
     differences,
     find_recipe,
     from_dict,
+    located,
     packaged_recipes,
     read_recipe,
 )
@@ -328,3 +330,24 @@ def test_a_file_that_is_nested_too_deeply_or_has_no_end(tmp_path):
     (tmp_path / "class.toml").write_text("[initial]\nFOLDERS = 3")
     with pytest.raises(ValueError, match="unknown field 'FOLDERS'"):
         read_recipe(tmp_path / "class.toml")
+
+
+def test_located(tmp_path, monkeypatch):
+    """Names of what is there become absolute paths; others stay as they are."""
+    for name in ("text.txt", "words.paths", "pydoc", "labels"):
+        (tmp_path / name).touch()
+    (tmp_path / "below").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = Recipe(
+        corpus=CorpusSettings(data="../text.txt"),
+        model=ModelSettings(paths="~/words.paths"),
+        initial=InitialSettings(labels=str(tmp_path / "labels"), head="someone/model"),
+    )
+    monkeypatch.chdir(tmp_path / "below")
+    for found in (located(asked), located(asked, tmp_path / "below"), located(located(asked))):
+        assert found.corpus.data == str(tmp_path / "text.txt")
+        assert found.model.paths == str(tmp_path / "words.paths")
+        assert found.initial == asked.initial and found.training == asked.training
+    monkeypatch.chdir(tmp_path)
+    assert located(asked).corpus.data == "../text.txt"  # which is not there
+    assert located(Recipe()).corpus.data == "pydoc"

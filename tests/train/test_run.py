@@ -1,17 +1,20 @@
 """A run's folder, from Python: what is written, refused, resumed and mended."""
 
 import json
+import os
 import shutil
+from contextlib import nullcontext
 
 import pytest
 
+from bighmm.base.locks import LOCK, Busy, temporary_name
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
-from bighmm.lm.opening import open_model
+from bighmm.lm.opening import open_model, trained_on
 from bighmm.lm.questions import sample
 from bighmm.train.loop import Stopped
 from bighmm.train.recipe import from_dict
-from bighmm.train.run import Watch, saved_recipe, train_run
+from bighmm.train.run import Quiet, Watch, saved_recipe, train_run
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,88 @@ def test_stopped_and_gone_on_with(finished, text, tmp_path):
     watch = Watch(say=said.append)
     found = train_run(tmp_path / "run", recipe(text), resume=True, watch=watch)
     assert found["test"] == finished[1]["test"] and len(said) == 2
+
+
+class Steps(Quiet):
+    """An observer that calls a function after the first step."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def stepped(self, report):
+        if report.step == 1:
+            self.act()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_two_trainings_in_one_folder(finished, text, tmp_path, resume):
+    """The second is refused, says who trains there, and does no harm to the first."""
+    folder, said = tmp_path / "run", []
+
+    def second():
+        with pytest.raises(Busy, match=rf"run is being written .*\(pid {os.getpid()} on ") as error:
+            train_run(folder, recipe(text), resume=resume)
+        said.append(error.value)
+
+    watch = Watch(training=lambda: nullcontext(Steps(second)))
+    found = train_run(folder, recipe(text), watch=watch)
+    assert len(said) == 1 and found["test"] == finished[1]["test"]
+    names = {path.name for path in finished[0].iterdir()}
+    assert {path.name for path in folder.iterdir()} == names
+
+
+def test_killed_before_it_began(text, tmp_path):
+    """A lock and half a recipe are no run, so that one can begin there."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / LOCK).touch()
+    temporary_name(folder / "recipe.json").touch()
+    train_run(folder, recipe(text))
+    assert not list(folder.glob(".*"))
+
+
+@pytest.fixture
+def stopped(text, tmp_path, monkeypatch):
+    """A run with all paths relative to tmp_path/here, after its first step."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(text, tmp_path / "here" / "text.txt")
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(Stopped):
+        train_run("run", recipe("text.txt"), should_stop=lambda: True)
+    return tmp_path / "here" / "run"
+
+
+def test_resumed_from_another_folder(stopped, finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    saved, _ = saved_recipe(stopped)
+    assert saved.corpus.data == str(tmp_path / "here" / "text.txt")
+    assert trained_on(stopped) == saved.corpus.data
+    found = train_run(stopped, saved, resume=True)
+    assert found["test"] == finished[1]["test"]
+    for path in (stopped / "model").iterdir():  # which may be given to others
+        assert str(tmp_path).encode() not in path.read_bytes(), path
+
+
+def test_resumed_where_it_was_with_relative_paths(stopped, finished):
+    assert train_run("run", recipe("text.txt"), resume=True)["test"] == finished[1]["test"]
+
+
+def test_resumed_with_the_text_in_another_place(stopped, finished, tmp_path, monkeypatch):
+    """Also a run of an earlier version, which has stored a relative path."""
+    path = stopped / "recipe.json"
+    absolute = json.dumps(str(tmp_path / "here" / "text.txt"))
+    path.write_text(path.read_text().replace(absolute, '"text.txt"'))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"text\.txt does not exist"):
+        train_run(stopped, saved_recipe(stopped)[0], resume=True)
+    (tmp_path / "here" / "text.txt").rename(tmp_path / "elsewhere" / "moved.txt")
+    found = train_run(stopped, recipe("moved.txt"), resume=True)
+    assert found["test"] == finished[1]["test"]
+    assert trained_on(stopped) == str(tmp_path / "elsewhere" / "moved.txt")
+    (tmp_path / "elsewhere" / "moved.txt").write_text("another text\n" * 5)
+    with pytest.raises(ValueError, match="was started on another corpus than"):
+        train_run(stopped, recipe("moved.txt"), resume=True)
 
 
 def test_what_cannot_be_done_leaves_no_folder(text, tmp_path):

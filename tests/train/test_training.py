@@ -2,7 +2,7 @@
 
 import math
 import random
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -279,29 +279,35 @@ def test_damaged_checkpoint_costs_one_checkpoint_only(start):
     assert losses(resumed.run_folder) == losses(whole.run_folder)
 
 
-def test_checkpoints_are_saved_by_the_clock_too(start, monkeypatch):
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    steps = []
-    monkeypatch.setattr(loop, "save_checkpoint", lambda _, made: steps.append(made.state["step"]))
-    monkeypatch.setattr(loop, "SHARE_OF_SAVING", math.inf)
-    training = start()
+def saves_by_the_clock(training, monkeypatch, saving):
+    """The steps that are saved if a step takes 10 seconds and a save `saving`."""
+    now, steps, run = [0.0], [], training.runner.run
+
+    def step_on(step, count):
+        now.append(now[-1] + 10 * count)
+        return run(step, count)
+
+    def save(_, made):
+        now.append(now[-1] + saving)
+        steps.append(made.state["step"])
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[-1]))
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    monkeypatch.setattr(training.runner, "run", step_on)
     training.run()
-    assert steps == list(range(1, training.total_steps + 1))
+    return steps
+
+
+def test_checkpoints_are_saved_by_the_clock_too(start, monkeypatch):
+    """Every minute, and at the end."""
+    training = start(training={"checkpoint_at_checks": False})
+    assert saves_by_the_clock(training, monkeypatch, saving=1) == [7, 14, 21, 28, 30]
 
 
 def test_checkpoints_that_take_long_are_few(start, monkeypatch):
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(loop, "SHARE_OF_SAVING", 0.001)
-    steps = []
-
-    def save(_, made):
-        time.sleep(0.01)
-        steps.append(made.state["step"])
-
-    monkeypatch.setattr(loop, "save_checkpoint", save)
+    """No more than 5 % of the time: 9 seconds in 180, after the first."""
     training = start(training={"checkpoint_at_checks": False})
-    training.run()
-    assert steps == [1, training.total_steps]
+    assert saves_by_the_clock(training, monkeypatch, saving=9) == [7, 26, 30]
 
 
 def test_global_random_state_does_not_matter(start):

@@ -2,21 +2,23 @@
 
 `replace_folder` fills a folder under a temporary name, flushes it to the disk and renames it into
 place. The old folder becomes `NAME.previous`, which readers use if `NAME` is missing. So a process
-that is killed at any moment loses nothing that was saved before.
+that is killed at any moment loses nothing that was saved before. Processes that replace the same
+folder wait for each other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from bighmm.base.json_files import read_json, sealed
+from bighmm.base.locks import locked_name, remove_temporary, temporary_name
 from bighmm.base.settings import shown
 
 
@@ -26,6 +28,7 @@ def replace_folder(
     *,
     keep_previous: bool,
     may_replace: Callable[[Path], bool] | None = None,
+    unless: Callable[[], bool] = lambda: False,
 ) -> None:
     """Replace the folder `target` by a new one that `fill` writes.
 
@@ -34,6 +37,8 @@ def replace_folder(
     may_replace: whether an existing folder that is not empty may be replaced. Give it where users
         choose the name, so that their own files are never lost. It is asked about `target` and
         about `NAME.previous`. Without it both are replaced, whatever they hold.
+    unless: whether nothing is to be done after all. It is asked once no other process is replacing
+        the folder, so what one has written, another that waited for it need not write again.
 
     If anything fails before the rename, such as a full disk, `target` is unchanged. If `target` is
     a link, the folder that it points to is replaced. Raises ValueError if `target` is a file, or if
@@ -41,22 +46,33 @@ def replace_folder(
     """
     if target.is_symlink():
         target = target.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked_name(target, wait=True) as sure:
+        if sure:
+            remove_temporary(target)
+        if not unless():
+            _replace(target, fill, keep_previous, may_replace)
+
+
+def _replace(
+    target: Path,
+    fill: Callable[[Path], None],
+    keep_previous: bool,
+    may_replace: Callable[[Path], bool] | None,
+) -> None:
+    """As `replace_folder`, with the lock of `target`."""
     previous = _previous(target)
     for folder in (target, previous):
         _check_replaceable(folder, may_replace)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh, old = (
-        target.with_name(f".{target.name}.{os.getpid()}{part}.tmp") for part in ("", ".old")
-    )
-    _remove_leftovers(target)
+    fresh = temporary_name(target)
+    old = fresh.with_name(f"{fresh.name.removesuffix('.tmp')}.old.tmp")
     try:
-        fresh.mkdir()
-        fill(fresh)
-        _flush(fresh)
-    except BaseException as error:
+        with naming(target):
+            fresh.mkdir()
+            fill(fresh)
+            flush(fresh)
+    except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(target)  # errors of a full disk do not name a file
         raise
     if target.exists():
         _remove(previous, old)
@@ -65,6 +81,17 @@ def replace_folder(
     _flush_folder(target.parent)
     if not keep_previous:
         _remove(previous, old)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Context in which errors that name no file, such as those of a full disk, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def is_earlier_save(
@@ -86,7 +113,7 @@ def is_earlier_save(
 
 def existing_folder(target: Path) -> Path | None:
     """`target`, or `NAME.previous` if a process was killed between the two renames, or None."""
-    for folder in (target, _previous(target)):
+    for folder in (target, _previous(target), target):  # it may have been put in place meanwhile
         if folder.is_dir():
             return folder
     return None
@@ -141,13 +168,27 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file; a process that is killed on the way leaves the old content."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write a file and flush it to the disk.
+
+    A process that is killed on the way, or a loss of power, leaves the old content or the new.
+    """
+    fresh = temporary_name(path)
     try:
-        fresh.write_bytes(content)
-        fresh.rename(path)
+        with naming(path):
+            fresh.write_bytes(content)
+            _flush_file(fresh)
+        fresh.replace(path)
+        _flush_folder(path.parent)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def flush(folder: Path) -> None:
+    """Write all files of a folder and the folder itself to the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            _flush_file(path)
+    _flush_folder(folder)
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -210,20 +251,9 @@ def _remove(folder: Path, old: Path) -> None:
         shutil.rmtree(old)
 
 
-def _remove_leftovers(target: Path) -> None:
-    """Remove the temporary folders of processes that were killed while they wrote `target`."""
-    name = re.compile(rf"\.{re.escape(target.name)}\.\d+(\.old)?\.tmp")
-    for folder in target.parent.iterdir():
-        if name.fullmatch(folder.name):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _flush(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-    _flush_folder(folder)
+def _flush_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _flush_folder(folder: Path) -> None:

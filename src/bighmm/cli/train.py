@@ -7,13 +7,14 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from bighmm.base.locks import check_free, is_unused
 from bighmm.cli.common import AsJson, err, out, parse, print_json
 from bighmm.lm.opening import RECIPE
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
@@ -59,10 +60,10 @@ def train_command(argv: list[str]) -> None:
     if _has_no_settings(argv):
         say = f"no settings are given, so the packaged recipe {QUICKSTART} is used"
         err().print(say, markup=False)
-    run = arguments.out if arguments.out is not None else _new_folder(recipe)
-    resuming = _check_folder(run, arguments.resume)
-    again = f"bighmm train --resume --out {run}"
-    result = train_in_terminal(run, recipe, resuming, again, arguments.tensorboard)
+    with nullcontext(arguments.out) if arguments.out is not None else _new_folder(recipe) as run:
+        resuming = _check_folder(run, arguments.resume)
+        again = f"bighmm train --resume --out {run}"
+        result = train_in_terminal(run, recipe, resuming, again, arguments.tensorboard)
     if arguments.as_json:
         print_json(result)
     else:
@@ -241,22 +242,34 @@ def _check_blocks(argv: list[str]) -> None:
             raise ValueError(f"blocks must be a number of at least 1, or words, not {value!r}")
 
 
-def _new_folder(recipe: Recipe) -> Path:
+@contextmanager
+def _new_folder(recipe: Recipe) -> Iterator[Path]:
+    """A new folder in runs/, which no other process gets; removed at the end if it is empty."""
     what = recipe.model.states if recipe.model.family == "hmm" else recipe.model.family
     name = f"{Path(recipe.corpus.data).name or 'corpus'}-{what}"
     folder, number = Path("runs") / name, 2
-    while folder.exists():
-        folder, number = Path("runs") / f"{name}-{number}", number + 1
-    return folder
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            break
+        except FileExistsError:
+            folder, number = Path("runs") / f"{name}-{number}", number + 1
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # it holds a run
+            folder.rmdir()
+            folder.parent.rmdir()
 
 
 def _check_folder(run: Path, resume: bool) -> bool:
     """Whether a run is resumed; ValueError if the folder holds none, or one that should not be."""
+    check_free(run)  # first, as what is there is what another process has written so far
     if resume:
         if not (run / RECIPE).exists():
             raise ValueError(f"{run} holds no run to resume; leave out --resume to start one")
         return True
-    if run.exists() and (not run.is_dir() or any(run.iterdir())):
+    if not is_unused(run):
         raise ValueError(
             f"{run} already holds a run or other files; choose another --out, or add --resume"
         )

@@ -7,13 +7,11 @@ the same files from documents of token ids; such a document may lack its end mar
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
-import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +20,7 @@ import numpy as np
 
 from bighmm.base.files import replace_folder
 from bighmm.base.json_files import read_object
+from bighmm.base.locks import remove_leftovers
 from bighmm.base.settings import Count, Positive, fill, shown
 from bighmm.base.verified import open_numbers
 from bighmm.data.corpus_files import FORMAT, dtype_of, encode_source, write_files
@@ -91,7 +90,8 @@ def prepare(
         lowercased and keeps words that occur three times.
     cache: the folder of the cache; by default that of the environment variable BIGHMM_CACHE, else
         ~/.cache/bighmm. The corpus is a folder in it, named after a hash of the text and of all
-        settings, and is written atomically.
+        settings, and is written atomically. Processes that need the same one wait for the first,
+        which writes it.
     valid_fraction, test_fraction: shares of the characters of raw text that has no splits.
 
     Raises ValueError if the source or a setting cannot be used.
@@ -118,12 +118,8 @@ def prepare(
     key = json.dumps([FORMAT, identity, settings], sort_keys=True)
     home = Path(cache or os.environ.get("BIGHMM_CACHE") or "~/.cache/bighmm").expanduser()
     folder = home / f"{text.kind}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    if folder.exists():
-        try:
-            return open_corpus(folder)
-        except ValueError:  # a damaged folder of the cache is written again
-            shutil.rmtree(folder)
-
+    if (cached := _cached(folder)) is not None:
+        return cached
     if next(text.lines(["train"]), None) is None:
         raise ValueError(f"the corpus {source} holds no text; a file with lines of text is needed")
     if vocabulary is None:
@@ -252,37 +248,46 @@ def _open_prepared(folder: Path, tokenizer: str | Path | None, options: dict[str
     return corpus
 
 
+def _cached(folder: Path) -> Corpus | None:
+    """The corpus in a folder of the cache; None if it has to be written, as it is not whole."""
+    try:
+        return open_corpus(folder)
+    except (ValueError, FileNotFoundError):  # the latter while another process replaces it
+        return None
+
+
 def _write_to_cache(
     folder: Path, source: Source, tokenizer: Tokenizer, description: dict, settings: dict
 ) -> None:
-    """Encode a source into the folder of a cache, by way of a temporary folder beside it."""
-    home = folder.parent
-    work = home / f".{folder.name}.{uuid.uuid4().hex}"
-    try:
-        work.mkdir(parents=True)
-        _remove_leftovers(home)
-    except OSError as error:
-        raise ValueError(
-            f"the cache folder {home} cannot be written ({error.strerror}); set BIGHMM_CACHE to "
-            "a folder that can"
-        ) from None
-    try:
+    """Encode a source into the folder of a cache, unless another process has done so meanwhile."""
+
+    def fill(work: Path) -> None:
         encode_source(work, source, tokenizer, description, settings)
-        try:
-            work.rename(folder)
-        except OSError:
-            # Another process may have written the same corpus meanwhile.
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+
+    with writing_cache(folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder.parent)
+        replace_folder(
+            folder, fill, keep_previous=False, unless=lambda: _cached(folder) is not None
+        )
 
 
-def _remove_leftovers(home: Path) -> None:
-    """Remove temporary folders of killed processes: those that were not changed for a day."""
-    for work in home.glob(".*-*.*"):
-        if work.is_dir() and time.time() - work.stat().st_mtime > 24 * 3600:
-            shutil.rmtree(work, ignore_errors=True)
+@contextlib.contextmanager
+def writing_cache(home: Path) -> Iterator[None]:
+    """Context in which the cache `home` is written.
+
+    Raises ValueError with one sentence, that says what to do, where that cannot be done.
+    """
+    try:
+        yield
+    except OSError as error:
+        at = Path(error.filename or home)
+        if not (at.is_relative_to(home) or home.is_relative_to(at)):
+            raise  # another file, such as one of the text
+        raise ValueError(
+            f"the cache folder {home} cannot be written ({error.strerror or error}); make room "
+            "there, or set the environment variable BIGHMM_CACHE to another folder"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any
 
 from bighmm.base.files import write_json, write_sealed
 from bighmm.base.json_files import read_object
+from bighmm.base.locks import is_unused, locked_folder
 from bighmm.data.corpus import Corpus, open_corpus
 from bighmm.distill.hugging_face import HuggingFaceTeacher
 from bighmm.distill.labelling import LabelSettings, make_labels
@@ -34,7 +35,7 @@ from bighmm.interop.hugging_face import find_model
 from bighmm.interop.language_model import ROLE, LanguageModel
 from bighmm.lm.opening import RECIPE, find_device
 from bighmm.train.recipe import CorpusSettings, InitialSettings, Recipe
-from bighmm.train.run import Watch, train_run
+from bighmm.train.run import Watch, train_locked
 from bighmm.train.setup import make_support
 
 STAGES = "stages.json"
@@ -72,29 +73,42 @@ def distill_language_model(
 
     Returns what is written to result.json: that of `train_run`, the perplexities of the language
     model on the held-out texts, and the seconds of each stage. Raises ValueError with one sentence
-    for what cannot be done, and `train.loop.Stopped` once `should_stop` says so in training.
+    for what cannot be done, also if another process works in the folder, and `train.loop.Stopped`
+    once `should_stop` says so in training.
     """
     if recipe is None:
         recipe = distillation_recipe("cuda" if find_device("auto").type == "cuda" else "cpu")
     if samples is None:
         device = find_device(recipe.training.device).type
         samples = SampleSettings.on_device(device, seed=recipe.training.seed)
-    watch = watch or DistillationWatch()
-    folder = Path(folder)
-    seconds: dict[str, float] = {}
-    distillation = Distillation(folder, language_model, samples, recipe, labelling or Labelling())
+    watch, folder = watch or DistillationWatch(), Path(folder)
+    with locked_folder(folder, say=watch.training.say):
+        distillation = Distillation(
+            folder, language_model, samples, recipe, labelling or Labelling()
+        )
+        return _distill(distillation, language_model, watch, should_stop)
+
+
+def _distill(
+    distillation: Distillation,
+    language_model: str,
+    watch: DistillationWatch,
+    should_stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """All stages, in a folder that is locked."""
+    folder, seconds = distillation.folder, {}
     for name, stage in (("sampling", distillation.sample), ("labels", distillation.label)):
         began = time.monotonic()
         with watch.stage() as progress:
             stage(progress)
         seconds[name] = round(time.monotonic() - began, 2)
     began = time.monotonic()
-    trained = train_run(
+    trained = train_locked(
         folder,
         distillation.recipe_for_training(),
-        resume=(folder / RECIPE).exists(),
-        watch=watch.training,
-        should_stop=should_stop,
+        (folder / RECIPE).exists(),
+        watch.training,
+        should_stop,
     )
     seconds["training"] = round(time.monotonic() - began, 2)
     result = {
@@ -142,7 +156,7 @@ class Distillation:
             )
         self.place = find_model(language_model, ROLE)
         begun = (folder / "samples").is_dir()
-        if not begun and folder.exists() and (folder.is_file() or any(folder.iterdir())):
+        if not begun and not is_unused(folder):
             raise ValueError(f"{folder} already holds other files; choose another --out")
 
     @property

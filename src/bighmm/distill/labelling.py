@@ -3,17 +3,17 @@
 `make_labels` cuts the text into pieces. It embeds pieces that are evenly distributed over the text,
 clusters their vectors into states, and then labels piece by piece. Intermediate results are files
 in the folder `NAME.partial`, so the same request continues where it was interrupted. The folder is
-renamed to `NAME` at the end.
+renamed to `NAME` at the end. The name is locked meanwhile, so one process at a time makes it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base.files import sha256_of, write_sealed
+from bighmm.base.files import flush, naming, sha256_of, write_sealed
 from bighmm.base.json_files import read_object
+from bighmm.base.locks import locked_name, remove_temporary_files
 from bighmm.base.tensor_files import read_tensors, write_tensors
-from bighmm.data.corpus import Corpus
+from bighmm.data.corpus import Corpus, writing_cache
 from bighmm.data.labels import (
     CENTROIDS,
     FORMAT,
@@ -44,7 +45,7 @@ from bighmm.model.support import Dense, Support
 PIECE = 16_384  # the most tokens that are embedded together
 LARGEST = 65_504.0  # the largest float16 number; vectors are stored as float16
 REQUEST, FIGURES, VECTORS, PROJECTED = "request.json", "fit.json", "vectors.bin", "projected.bin"
-WORKING, LOCK = (REQUEST, FIGURES, VECTORS, PROJECTED), "lock"
+WORKING = (REQUEST, FIGURES, VECTORS, PROJECTED)
 
 Progress = Callable[[str, int, int], None]  # the stage, how much of it is done, of how much
 
@@ -101,19 +102,15 @@ def make_labels(
     key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     in_cache = corpus.folder.parent / f"labels-{key[:16]}"
     folder = in_cache if out is None else Path(out)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        if not (folder / MANIFEST).is_file() or read_object(folder / MANIFEST).get("key") != key:
-            raise ValueError(
-                f"{folder} already holds other labels or other files; choose another folder"
-            )
-        return open_labels(folder, corpus)
+    if (labels := _finished(folder, key, corpus)) is not None:
+        return labels
     work = folder.with_name(f"{folder.name}.partial")
-    with _locked(work):
-        if _begun(work) != request:
-            for name in (*WORKING, LABELS, CENTROIDS, MANIFEST):
-                (work / name).unlink(missing_ok=True)
-            write_sealed(work / REQUEST, request)
-        if not (work / MANIFEST).is_file():
+    cache = writing_cache(work.parent) if out is None else nullcontext()
+    with cache, naming(work), locked_name(folder) as sure:
+        if (labels := _finished(folder, key, corpus)) is not None:
+            return labels  # another process has made them meanwhile
+        if not _is_file_of(work / MANIFEST, key):
+            _continue(work, request)
             job = _Job(work, corpus, teacher, plan, settings, torch.device(device), progress)
             manifest = {
                 "format": FORMAT,
@@ -126,10 +123,41 @@ def make_labels(
                 "files": {name: sha256_of(work / name) for name in (LABELS, CENTROIDS)},
             }
             write_sealed(work / MANIFEST, manifest)
-        for name in (*WORKING, LOCK):
+        for name in (*WORKING, "lock"):  # the latter is of the first version
             (work / name).unlink(missing_ok=True)
+        if sure:
+            remove_temporary_files(work)  # of processes that were killed
+        flush(work)
         work.rename(folder)
     return open_labels(folder, corpus)
+
+
+def _finished(folder: Path, key: str, corpus: Corpus) -> Labels | None:
+    """The labels in a folder; None if it is missing or empty.
+
+    Raises ValueError if it holds anything else than labels of the request with this key.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    if not _is_file_of(folder / MANIFEST, key):
+        raise ValueError(
+            f"{folder} already holds other labels or other files; choose another folder"
+        )
+    return open_labels(folder, corpus)
+
+
+def _is_file_of(manifest: Path, key: str) -> bool:
+    """Whether there is a manifest, and it is that of the request with this key."""
+    return manifest.is_file() and read_object(manifest).get("key") == key
+
+
+def _continue(work: Path, request: dict[str, Any]) -> None:
+    """Make the folder `work` ready, without what another request has left there."""
+    work.mkdir(exist_ok=True)
+    if _begun(work) != request:
+        for name in (*WORKING, LABELS, CENTROIDS, MANIFEST):
+            (work / name).unlink(missing_ok=True)
+        write_sealed(work / REQUEST, request)
 
 
 def _begun(work: Path) -> dict[str, Any] | None:
@@ -370,21 +398,3 @@ class _Job:
 def _dtype(blocks: Blocks) -> str:
     """The type of labels in files."""
     return "<u2" if blocks.num_states <= 1 << 16 else "<u4"
-
-
-@contextlib.contextmanager
-def _locked(work: Path) -> Iterator[None]:
-    """Context in which no other process may use the folder; ValueError if another one does."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / LOCK).open("w") as lock:
-        try:
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass  # this system has no such locks
-        except OSError:
-            raise ValueError(
-                f"another process is making these labels in {work}; wait for it"
-            ) from None
-        yield

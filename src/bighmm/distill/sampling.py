@@ -28,6 +28,7 @@ from torch import Tensor
 from bighmm.base import randomness
 from bighmm.base.files import write_atomically, write_sealed
 from bighmm.base.json_files import read_object
+from bighmm.base.locks import locked_folder
 from bighmm.base.tensor_files import read_tensors
 from bighmm.data.corpus import Corpus, write_corpus
 from bighmm.distill.settings import SampleSettings
@@ -85,12 +86,24 @@ def sample_texts(
 ) -> Samples:
     """Texts of a language model, written to a folder shard by shard; existing shards are reused.
 
-    Raises ValueError if the folder has texts of another request, or the texts would be longer than
-    the model can read.
+    Raises ValueError if the folder has texts of another request, another process samples into it,
+    or the texts would be longer than the model can read.
     """
     prompts = prompts_of(lm, settings.prompts, settings.chat)
     lm.check_room(prompts, settings.window)
-    folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(folder):
+        _sample_missing(lm, settings, folder, prompts, progress)
+    return read_samples(folder, settings.tokens)
+
+
+def _sample_missing(
+    lm: LanguageModel,
+    settings: SampleSettings,
+    folder: Path,
+    prompts: Sequence[Sequence[int]],
+    progress: Progress | None,
+) -> None:
+    """Write the shards that are missing."""
     _check_request(folder, {"model": lm.place.hashes(), **settings.stored()})
     done, number = 0, 0
     while done < settings.tokens:
@@ -108,7 +121,6 @@ def sample_texts(
         number += 1
         if progress is not None:
             progress(min(done, settings.tokens), settings.tokens)
-    return read_samples(folder, settings.tokens)
 
 
 def read_samples(folder: Path, tokens: int | None = None) -> Samples:

@@ -12,10 +12,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TextIO
 
-from bighmm.base.files import existing_folder, replace_folder
+from bighmm.base.files import existing_folder, naming, replace_folder
 from bighmm.base.settings import Between, Count, fill
 from bighmm.data.corpus import Corpus
 from bighmm.lm.evaluation import Evaluation
@@ -215,16 +216,20 @@ class Progress:
 
 
 class Log:
-    """A JSONL file that is always up to date."""
+    """A JSONL file that is always up to date. It is made when it is first written to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = path.open("a", encoding="utf-8")
+
+    @cached_property
+    def file(self) -> TextIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.path.open("a", encoding="utf-8")
 
     def write(self, kind: str, values: dict[str, Any]) -> None:
-        self.file.write(json.dumps({"kind": kind, **values}) + "\n")
-        self.file.flush()
+        with naming(self.path):
+            self.file.write(json.dumps({"kind": kind, **values}) + "\n")
+            self.file.flush()
 
     def size(self) -> int:
         return self.path.stat().st_size

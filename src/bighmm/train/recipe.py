@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.resources
 import math
+import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,6 +186,12 @@ SECTIONS = {
     "initial": InitialSettings,
 }
 SUPPORTS = ("blocked", "dense", "per-token")  # those that come with the package
+PATHS = (  # fields that name files or folders
+    ("corpus", "data"),
+    ("corpus", "tokenizer"),
+    ("model", "paths"),
+    *(("initial", name) for name in InitialSettings.FOLDERS),
+)
 RENAMED = {  # names of the first version, and what they are called now
     "model": {"parameters": "parameterisation", "alive": "states_per_token"},
     "training": {"operands": "matmul_dtype"},
@@ -308,6 +315,24 @@ def from_saved(found: dict[str, Any], name: str) -> Recipe:
         if issubclass(kind, NeuralOptions):
             found = found | {"options": options | {"transitions": "flat"}}
     return from_dict(found, name)
+
+
+def located(recipe: Recipe, base: Path = Path()) -> Recipe:
+    """A recipe with absolute paths, so that it means the same in every folder.
+
+    base: the folder that relative paths start from, by default the current one. Names that are not
+        of a file or folder there stay, such as pydoc or a model on the hub.
+    """
+    sections: dict[str, Any] = {}
+    for section, key in PATHS:
+        fields = sections.get(section, getattr(recipe, section))
+        name = getattr(fields, key)
+        if name is None or (key, name) == ("data", CorpusSettings.data):
+            continue
+        path = os.path.join(base, os.path.expanduser(name))
+        if os.path.exists(path):
+            sections[section] = dataclasses.replace(fields, **{key: os.path.abspath(path)})
+    return dataclasses.replace(recipe, **sections)
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:

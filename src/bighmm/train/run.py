@@ -5,6 +5,8 @@ log.jsonl     every step and every look at the validation text
 checkpoint/   to go on from
 model/        the best model so far
 result.json   once it is finished: figures of the best model, times, three texts
+
+One process at a time trains in a folder, which is locked meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from bighmm.base.files import existing_folder, replace_folder, write_json, write_sealed
 from bighmm.base.json_files import read_object
+from bighmm.base.locks import locked_folder
 from bighmm.data.corpus import Corpus
 from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline
@@ -28,7 +31,7 @@ from bighmm.lm.opening import RECIPE, find_device, open_model
 from bighmm.lm.protocol import LM
 from bighmm.lm.questions import sample
 from bighmm.train.loop import Observer, StepReport, Training
-from bighmm.train.recipe import Recipe, differences, from_saved
+from bighmm.train.recipe import Recipe, differences, from_saved, located
 from bighmm.train.setup import new_model, open_data
 
 PARTS = (RECIPE, "checkpoint", "model", "result.json")  # that another run must not find
@@ -71,10 +74,24 @@ def train_run(
 ) -> dict[str, Any]:
     """Train by a recipe in a folder, or resume there, and return the contents of result.json.
 
-    Raises ValueError for what cannot be done, before anything is written, and
-    `train.loop.Stopped` after saving, when `should_stop` returns True.
+    Raises ValueError for what cannot be done, before anything is written, `base.locks.Busy` if
+    another process trains in the folder, and `train.loop.Stopped` after saving, when `should_stop`
+    returns True.
     """
-    began, watch, folder = time.monotonic(), watch or Watch(), Path(folder)
+    watch, folder = watch or Watch(), Path(folder)
+    with locked_folder(folder, say=watch.say):
+        return train_locked(folder, recipe, resume, watch, should_stop)
+
+
+def train_locked(
+    folder: Path,
+    recipe: Recipe,
+    resume: bool,
+    watch: Watch,
+    should_stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """As `train_run`, in a folder that the caller has locked."""
+    began, named, recipe = time.monotonic(), recipe.corpus.data, located(recipe)
     if not resume and any((folder / name).exists() for name in PARTS):
         raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
     device = find_device(recipe.training.device)
@@ -82,9 +99,7 @@ def train_run(
     if resume:
         _check_same_run(folder, recipe, corpus)
     train = corpus.split("train")
-    watch.say(
-        f"{recipe.corpus.data}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words"
-    )
+    watch.say(f"{named}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words")
     fit = None if recipe.model.family == "hmm" else baselines.find(recipe.model.family).fit
     if fit is not None:
         trained = _count(folder, recipe, corpus, fit, watch)
@@ -105,8 +120,16 @@ def saved_recipe(folder: Path) -> tuple[Recipe, str]:
 
 
 def _check_same_run(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
+    """Raises ValueError if the run was started with other settings or another text.
+
+    Where the text and its tokenizer are does not matter, as its fingerprint says what they are. A
+    new place is stored.
+    """
     saved, fingerprint = saved_recipe(folder)
-    changed = differences(saved, recipe)
+    moved = dataclasses.replace(
+        saved.corpus, data=recipe.corpus.data, tokenizer=recipe.corpus.tokenizer
+    )
+    changed = differences(located(dataclasses.replace(saved, corpus=moved)), recipe)
     if changed:
         raise ValueError(
             f"the run {folder} was started with another configuration: {', '.join(changed)}; "
@@ -117,6 +140,8 @@ def _check_same_run(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
             f"the run {folder} was started on another corpus than {recipe.corpus.data} is now; "
             "resume it with the same text, or start a new run with another --out"
         )
+    if saved != recipe:
+        _begin(folder, recipe, corpus)
 
 
 def _train_in_steps(

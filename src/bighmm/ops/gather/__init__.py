@@ -61,7 +61,8 @@ class _TakeRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _of_table(grad, *ctx.saved_tensors, ctx.shape, ctx.sparse), None, None
+        (chosen,) = ctx.saved_tensors
+        return _of_table(grad, chosen, ctx.shape, ctx.sparse), None, None
 
 
 class _TakeRoundedRows(torch.autograd.Function):
@@ -79,7 +80,8 @@ class _TakeRoundedRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor, None, None]:
-        return _of_table(grad, *ctx.saved_tensors, ctx.shape, ctx.sparse), None, None
+        (chosen,) = ctx.saved_tensors
+        return _of_table(grad, chosen, ctx.shape, ctx.sparse), None, None
 
 
 def _of_table(grad: Tensor, chosen: Tensor, shape: torch.Size, sparse: bool) -> Tensor:

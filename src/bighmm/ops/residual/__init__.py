@@ -88,7 +88,7 @@ class _Residuals(torch.autograd.Function):
         number = ctx.number
         x, w1, w2, y, *kept = ctx.saved_tensors
         of_y = torch.empty_like(y)
-        sums = triton.empty_sums(number, *x.shape, x.device)
+        sums = triton.empty_sums(number, len(x), x.shape[1], x.device)
         of_w2 = []
         parts = zip(
             grads[:number],
@@ -99,9 +99,9 @@ class _Residuals(torch.autograd.Function):
             strict=True,
         )
         for i, (grad, weight, part, of_part, some) in enumerate(parts):
-            b2, scale, u, *moments = kept[5 * i : 5 * i + 5]
+            b2, scale, u, centre, spread = kept[5 * i : 5 * i + 5]
             given = u.new_zeros(u.shape) if grad is None else grad.contiguous()
-            of_z, of_u = triton.add_norm_backward(given, u, b2, part, scale, *moments, some)
+            of_z, of_u = triton.add_norm_backward(given, u, b2, part, scale, centre, spread, some)
             triton.add_relu_backward(of_u @ weight, of_z, part, of_part, some)
             of_w2.append(matmul(of_u.T, part))
         of_w1 = matmul(of_y.T, x).chunk(number)
