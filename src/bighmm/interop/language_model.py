@@ -40,6 +40,7 @@ class LanguageModel:
         self.tokenizer = Subwords(content, end=self._hf_tokenizer.eos_token, name=name)
         columns = self.model.get_output_embeddings().weight.shape[0]
         self._ends = torch.tensor(self._all_ends(columns), device=device)
+        self._forget_generation_settings()
         self._never = self._without_text(columns).to(device)
         self._parameters = set(inspect.signature(self.model.forward).parameters)
         if not is_causal(lambda ids: self.model(input_ids=ids).logits, self.tokenizer.size, device):
@@ -124,6 +125,12 @@ class LanguageModel:
         others = [named] if isinstance(named, int) else list(named or [])
         ends = {self.tokenizer.end, *(id for id in others if 0 <= id < self.tokenizer.size)}
         return sorted(id for id in ends if id < columns)
+
+    def _forget_generation_settings(self) -> None:
+        """Keep none of generation_config.json: penalties, and searches whose code is on the hub."""
+        config = getattr(self.model, "generation_config", None)
+        if config is not None:
+            self.model.generation_config = type(config)()
 
     def _without_text(self, columns: int) -> Tensor:
         """Whether an id (columns,) has no text: special tokens, and columns without a token."""
