@@ -8,6 +8,7 @@ import torch
 
 from bighmm.data.tokenizers import Words
 from bighmm.distill.teachers import open_teacher
+from bighmm.interop import chat_template
 from bighmm.interop.language_model import LanguageModel
 from tiny_lm import save_language_model
 
@@ -19,6 +20,7 @@ Path({marker!r}).touch()
 from transformers import LlamaConfig as Own, LlamaForCausalLM as OwnModel
 from transformers import PreTrainedTokenizerFast as OwnTokenizer
 """
+REFUSED = r"needs Python code of its own .* is never run"
 MAP = {
     "AutoConfig": "own.Own",
     "AutoModel": "own.OwnModel",
@@ -53,7 +55,7 @@ def test_code_of_a_model_is_refused(folder, tmp_path, capsys):
     change(folder / "config.json", model_type="own", auto_map=MAP)
     change(folder / "tokenizer_config.json", auto_map=MAP)
     for opened in ways_to_open(folder):
-        with pytest.raises(ValueError, match="needs Python code of its own .* is never run") as error:
+        with pytest.raises(ValueError, match=REFUSED) as error:
             opened()
         assert "\n" not in str(error.value)
     assert not (tmp_path / "ran").exists()
@@ -65,7 +67,7 @@ def test_code_of_a_tokenizer_is_refused(folder, tmp_path, capsys):
     change(folder / "config.json", model_type="timesfm")
     change(folder / "tokenizer_config.json", auto_map=MAP, tokenizer_class="Own")
     for opened in ways_to_open(folder):
-        with pytest.raises(ValueError, match="needs Python code of its own .* is never run"):
+        with pytest.raises(ValueError, match=REFUSED):
             opened()
     assert not (tmp_path / "ran").exists()
     assert "[y/N]" not in capsys.readouterr().out
@@ -92,7 +94,7 @@ def test_code_beside_a_known_model_is_ignored(folder, tmp_path):
 def test_kernels_of_the_hub_are_refused(folder, values):
     change(folder / "config.json", **values)
     for opened in ways_to_open(folder):
-        with pytest.raises(ValueError, match="names the kernel someone/kernel.* is never run"):
+        with pytest.raises(ValueError, match=r"names the kernel someone/kernel.* is never run"):
             opened()
 
 
@@ -115,3 +117,32 @@ def test_generation_settings_of_a_model_are_not_used(folder):
     assert lm.never_written == [1, 2, 3, 4]  # 3 ends a text
     assert lm.model.generation_config.penalty_alpha is None
     assert lm.model.generation_config.max_time is None
+
+
+LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (LOOP, "computes for more than 1 seconds"),
+        ("{{ 10 ** (10 ** 9) }}", "computes for more than 1 seconds|needs more than"),
+        ("{{ 'x' * 10 ** 11 }}", "needs more than 1024 MiB"),
+        ("{{ 'x' * 2000000 }}", "writes more than 1,000,000 characters"),
+        ("{{ raise_exception('no users\\nhere') }}", "no users$"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+    ],
+)
+def test_templates_that_fail_or_never_end(template, reason, monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    with pytest.raises(ValueError, match=reason) as error:
+        chat_template.user_turns(template, ["hello"], {})
+    assert "\n" not in str(error.value)
+
+
+def test_error_of_a_chat_template(tmp_path):
+    folder = save_language_model(tmp_path / "model", template="{{ raise_exception('no users') }}")
+    lm = LanguageModel(str(folder), CPU)
+    with pytest.raises(ValueError, match=r"the chat template of .*model cannot be used: no users"):
+        lm.chat_prompts(["the cat"])

@@ -32,7 +32,7 @@ def check_foreign_folder(folder: Path) -> None:
     pickled = sorted(folder.glob("*.bin"))
     if pickled and not any(folder.glob("*.safetensors")):
         raise ValueError(
-            f"its weights are pickled ({pickled[0].name}), which can run code; it must have them as "
+            f"its weights are pickled ({pickled[0].name}), which can run code; they must be "
             "safetensors"
         )
 

@@ -1,8 +1,8 @@
 """Finding and loading Hugging Face models.
 
 A model is a folder, a .gguf file, or a name on the hub that was downloaded before. This needs the
-extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU. Code that a model brings
-is not run, and its pickles are not read (`base.foreign_models`).
+extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU. Code that a model
+brings is not run, and its pickles are not read (`base.foreign_models`).
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def load(
     fresh: a seed for new random weights; None for the weights of the files.
     head: whether the network has an output layer for logits.
 
-    Raises ValueError with one sentence if a package or a weight is missing, a file is damaged, or the
-    model asks for code.
+    Raises ValueError with one sentence if a package or a weight is missing, a file is damaged, or
+    the model asks for code.
     """
     try:
         import transformers
