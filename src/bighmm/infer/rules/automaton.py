@@ -88,6 +88,7 @@ class Automaton:
             return state, frozenset(s for s in begun.union(second) if can_accept[s])
 
         def step(now: tuple[int, frozenset[int]], letter: int) -> tuple[int, frozenset[int]]:
+            spend(in_python=len(now[1]))
             return subset(left[now[0]][letter], (right[s][letter] for s in now[1]))
 
         return explore(subset(0, ()), step, lambda now: not final.isdisjoint(now[1]), class_of)
@@ -102,6 +103,7 @@ class Automaton:
         final = frozenset(np.flatnonzero(self.accepting).tolist())
 
         def step(now: tuple[bool, frozenset[int]], letter: int) -> tuple[bool, frozenset[int]]:
+            spend(in_python=len(now[1]))
             reached = {table[s][letter] for s in now[1]}
             begun = set() if final.isdisjoint(reached) else {0}
             return False, frozenset(s for s in reached | begun if can_accept[s])

@@ -72,7 +72,7 @@ class _Automaton:
         self.final = self.state()
 
     def state(self, empty: Iterable[int] = ()) -> int:
-        spend(in_python=8)
+        spend(in_python=12)
         self.edges.append([])
         self.empty.append(list(empty))
         return len(self.edges) - 1
@@ -128,7 +128,7 @@ class _Automaton:
             rests.setdefault(first, []).append(tuple(rest))
         state = self.known[sequences, then] = self.state()
         for (low, high), after in rests.items():
-            spend(in_python=1)
+            spend(in_python=4)
             target = self.bytes(tuple(after), then) if after[0] else then
             self.edges[state].append((low, high, target))
         return state

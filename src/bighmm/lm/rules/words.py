@@ -45,8 +45,8 @@ def rule_from_words(
         of its `spellings`.
     words: the least and the largest number of tokens, None for no limit; or one number for both.
     text: a regular expression over the characters of the text.
-    schema: a JSON schema for the text. This and `text` need the extra `bighmm[outlines]`. Both are
-        about the text that the tokens decode to, without a prefix before them.
+    schema: a JSON schema for the text. This and `text` are about the text that the tokens decode
+        to, without a prefix before them.
     by_tokens: whether phrases are sequences of tokens also with subwords, so that "cat" may be the
         beginning of "catalogue".
 
