@@ -31,7 +31,7 @@ OF_TEACHERS = ("tests/interop", "tests/distill", "tests/guide", "tests/model/tes
 
 
 def lowest(requirements: list[str]) -> dict[str, str]:
-    """The lower end of the range of each requirement, by name; those without a range are left out."""
+    """The lower end of the range of each requirement that has one, by name."""
     found = {}
     for line in requirements:
         if match := re.match(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", line):
