@@ -59,12 +59,13 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
     _limit(request["seconds"])
     try:
-        texts, _ = render_jinja_template(
+        rendered: Any = render_jinja_template(
             conversations=[[{"role": "user", "content": text}] for text in request["texts"]],
             chat_template=request["template"],
             add_generation_prompt=True,
             **request["marks"],
         )
+        texts: list[str] = rendered[0]
     except MemoryError:
         return {"error": f"it needs more than {MEMORY >> 20} MiB"}
     except Exception as error:  # a template can raise anything

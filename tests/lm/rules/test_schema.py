@@ -11,6 +11,7 @@ import tokenizers
 
 from bighmm import constraints as c
 from bighmm.data.tokenizers import Subwords, Words
+from bighmm.infer.rules import work
 from bighmm.lm.rules.expression import byte_automaton
 from bighmm.lm.rules.schema import schema_pattern
 from bighmm.lm.rules.schema_numbers import Interval, integers, numbers
@@ -232,6 +233,15 @@ def test_a_schema_that_grows_without_end():
 
 
 WORDS = Words.build(["a"])
+
+
+def test_a_schema_whose_automaton_is_too_large(monkeypatch):
+    monkeypatch.setattr(work, "LIMIT", work.LIMIT // 64)
+    items = {"type": "string", "minLength": 1000, "maxLength": 1000}
+    schema = {"type": "array", "items": items, "minItems": 1000}
+    with pytest.raises(ValueError, match=r"^the rule JSON schema .* is too large") as error:
+        c.json_schema(schema, WORDS)
+    assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize(

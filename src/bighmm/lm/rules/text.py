@@ -60,7 +60,8 @@ def json_schema(schema: str | dict[str, Any], tokenizer: Tokenizer) -> Rule:
     except (ValueError, TypeError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"the JSON schema {name} cannot be used: {reason}") from None
-    return text_regex(pattern, tokenizer).called(f"JSON schema {name}")
+    with limited(f"JSON schema {name}"):
+        return text_regex(pattern, tokenizer).called(f"JSON schema {name}")
 
 
 def _shortened(text: str) -> str:
