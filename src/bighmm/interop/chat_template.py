@@ -44,10 +44,12 @@ def user_turns(template: str, texts: Sequence[str], marks: dict[str, Any]) -> li
         )
     except subprocess.TimeoutExpired:
         raise too_long from None
-    try:
-        answer = json.loads(done.stdout)
-    except ValueError:
-        raise too_long from None  # the system has ended the child
+    if done.returncode < 0:  # the system has ended the child
+        raise too_long
+    if done.returncode > 0:
+        reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
+        raise ValueError(f"it could not be rendered ({reason})")
+    answer = json.loads(done.stdout)
     if "error" in answer:
         raise ValueError(answer["error"])
     return answer["texts"]
