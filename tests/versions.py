@@ -100,7 +100,8 @@ def environment(name: str, pins: dict[str, str], wanted: list[str], on: Path | N
         return python
     venv.create(folder, clear=True, with_pip=True)
     if on is not None:
-        (packages_of(python) / "below.pth").write_text(f"{packages_of(on)}\n", encoding="utf-8")
+        line = f"import site; site.addsitedir({str(packages_of(on))!r})\n"
+        (packages_of(python) / "below.pth").write_text(line, encoding="utf-8")
     constraints = folder / "constraints.txt"
     constraints.write_text("".join(f"{n}=={v}\n" for n, v in pins.items()), encoding="utf-8")
     wanted = [f"--editable={each}" if each.startswith(str(ROOT)) else each for each in wanted]
