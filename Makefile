@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: train test test-gpu test-lowest stress docs lint clean
+.PHONY: train test test-gpu test-versions stress docs lint clean
 train: $(VENV)/base.done
 	$(BIN)/bighmm train --recipe quickstart
 
@@ -16,9 +16,10 @@ test-gpu: $(VENV)/dev.done
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'there is no GPU'"
 	$(BIN)/python -m pytest tests/ops tests/test_gpu.py tests/test_open_families.py tests/distill/test_on_gpu.py tests/test_docs.py::test_extensions_train
 
-# The lower ends of the dependencies' ranges, without those of the extra `teachers`.
-test-lowest: .venv-lowest/done
-	.venv-lowest/bin/python -m pytest -n auto --dist loadgroup --ignore tests/test_docs.py
+# The lowest and the newest versions that pyproject.toml allows, each in an environment of its own;
+# `make test-versions ONLY=lowest` (or lowest-teachers, newest) runs one of them.
+test-versions:
+	$(PYTHON) tests/versions.py $(ONLY)
 
 # Processes that work in the same folders at the same time, also killed; a quarter of an hour.
 stress: $(VENV)/dev.done
@@ -46,10 +47,5 @@ $(VENV)/dev.done: pyproject.toml constraints.txt $(VENV)/base.done
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
-.venv-lowest/done: pyproject.toml constraints-lowest.txt
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --editable ".[sentencepiece,outlines,plot]" pytest pytest-xdist hypothesis
-	touch $@
-
 clean:
-	rm -rf $(VENV) .venv-lowest site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-lowest .venv-lowest-teachers .venv-newest site .mypy_cache .ruff_cache .pytest_cache

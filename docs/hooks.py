@@ -1,6 +1,8 @@
-"""Tables of flags and recipe fields for the reference, made when the site is built."""
+"""Tables of flags and recipe fields, and SECURITY.md, put into pages when the site is built."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from bighmm.cli.flags import Flag, commands_with_flags, flags_of
 from bighmm.cli.main import COMMANDS
@@ -15,6 +17,9 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
     """Put the tables in place of their marks; mkdocs calls this for every page."""
     if "<!-- commands -->" in markdown:
         markdown = markdown.replace("<!-- commands -->", _commands())
+    if "<!-- security -->" in markdown:
+        text = (Path(__file__).parent.parent / "SECURITY.md").read_text(encoding="utf-8")
+        markdown = markdown.replace("<!-- security -->", text.partition("\n")[2])
     if "<!-- recipe -->" in markdown:
         markdown = markdown.replace("<!-- recipe -->", _recipe())
     return markdown

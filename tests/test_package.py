@@ -1,6 +1,5 @@
 """The package's front door."""
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import bighmm
+from versions import lowest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,10 +30,13 @@ def test_help_does_not_wait_for_torch():
     assert done.stdout.endswith("False\n")
 
 
-def test_the_lowest_versions_are_those_of_the_ranges():
+def test_every_dependency_has_a_lowest_version():
+    """`make test-versions` tests with these."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
-    lowest = dict(line.split("==") for line in lines if not line.startswith("#"))
-    for line in project["dependencies"]:
-        name, version = re.fullmatch(r"([\w-]+)>=([\d.]+)", line).groups()
-        assert lowest[name] == version or lowest[name].startswith(f"{version}."), line
+    extras = project["optional-dependencies"]
+    for lines in (project["dependencies"], *(extras[name] for name in ("teachers", "plot"))):
+        assert len(lowest(lines)) == len(lines)
+    assert lowest(["torch>=2.8", "mkdocstrings[python]>=0.26", "x"]) == {
+        "torch": "2.8",
+        "mkdocstrings": "0.26",
+    }

@@ -106,7 +106,7 @@ class TestTrainSettings:
     @pytest.mark.parametrize(
         ("flags", "said"),
         [
-            (["--states", 100, "--blocks", 100], "classes is 100: it must be at least 1 and"),
+            (["--states", 100, "--blocks", 100], "words, which cannot fill 100 blocks; use fewer"),
             (["--states", 25, "--blocks", "words"], "25 states cannot be shared equally by"),
             (["--paths", "no.paths"], "no.paths cannot be read: No such file or directory"),
             (["--support", "free", "--alive", 99], "99 states per token cannot cover 24 states"),

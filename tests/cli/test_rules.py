@@ -38,13 +38,11 @@ def test_sample_in_order_with_a_pattern(ask, trained):
 
 
 def test_sample_by_letters(ask, trained):
-    pytest.importorskip("outlines_core")
     for text in ask("sample", trained, "--text", "w0[123]( w[01][0-9]){2,4}", "--n", 10)["texts"]:
         assert re.fullmatch("w0[123]( w[01][0-9]){2,4}", text)
 
 
 def test_a_schema_that_no_words_can_spell(bighmm, trained, tmp_path):
-    pytest.importorskip("outlines_core")
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "boolean"}')
     said = bighmm("sample", trained, "--schema", schema).err

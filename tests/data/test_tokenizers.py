@@ -174,7 +174,11 @@ def test_end_mark_of_tokenizer_files(tmp_path):
     # a saved tokenizer names its end mark in tokenizer_config.json
     chosen = Subwords((tmp_path / "a.json").read_bytes(), end="<stop>")
     chosen.save(tmp_path)
-    assert load_tokenizer(tmp_path).token(chosen.end) == "<stop>"
+    for opened in (load_tokenizer(tmp_path), open_tokenizer(tmp_path / "tokenizer.json")):
+        assert opened.token(opened.end) == "<stop>"
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": 5}')
+    with pytest.raises(ValueError, match="eos_token must be a token, not 5"):
+        open_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_tokenizers_open_from_xz_files_and_from_folders(tmp_path):

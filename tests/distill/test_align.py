@@ -139,7 +139,7 @@ def test_tokens_in_one_piece_share_its_vector():
 
 
 def test_ids_of_a_shared_vocabulary_are_read_directly(tokenizer, ids, monkeypatch):
-    teacher = RandomTeacher(tokenizer.size, device=torch.device("cpu"))
+    teacher = RandomTeacher(tokenizer, device=torch.device("cpu"))
     monkeypatch.setattr(teacher, "REACH", 4)
     whole = teacher.hidden(torch.from_numpy(ids).unsqueeze(0))[0]
     torch.testing.assert_close(embed(teacher, tokenizer, ids, READING), whole)

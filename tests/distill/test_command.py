@@ -89,6 +89,11 @@ def test_message_of_an_interrupted_command(bighmm, text_file, monkeypatch):
             ["random", "--support", "blocked", "--states", 10, "--blocks", 4],
             "10 states cannot be shared equally by 4 blocks",
         ),
+        (["random", "--blocks", "wrods"], "blocks must be a number of at least 1, or words, not"),
+        (
+            ["random", "--support", "blocked", "--states", 9999, "--blocks", 9999],
+            "different words, which cannot fill 9,999 blocks; use fewer, or --blocks words",
+        ),
         (["random", "--cluster-tokens", 100], "100 tokens cannot make 512 clusters"),
         (["random", "--cluster-tokens", 0], "cluster_tokens, label_tokens, pca and iterations"),
         (["random", "--label-tokens", -1], "must be at least 1"),

@@ -27,7 +27,7 @@ def small_pieces(monkeypatch):
 
 @pytest.fixture
 def teacher(corpus):
-    return RandomTeacher(corpus.tokenizer.size, 8, device=torch.device("cpu"))
+    return RandomTeacher(corpus.tokenizer, 8, device=torch.device("cpu"))
 
 
 def all_vectors(corpus, teacher):
@@ -139,7 +139,7 @@ class TestExistingLabels:
             make_labels(corpus, teacher, 8, SMALL, out=tmp_path / "mine")
 
     def test_other_requests_have_other_folders(self, corpus, teacher):
-        other = RandomTeacher(corpus.tokenizer.size, 8, seed=2, device=torch.device("cpu"))
+        other = RandomTeacher(corpus.tokenizer, 8, seed=2, device=torch.device("cpu"))
         more = LabelSettings(**{**vars(SMALL), "label_tokens": 2001})
         every = [
             make_labels(corpus, *request)

@@ -71,7 +71,7 @@ def test_ids_of_prompts(lm):
 def test_error_without_a_chat_template(tmp_path):
     lm = LanguageModel(str(save_language_model(tmp_path, template=None)), CPU)
     with pytest.raises(ValueError, match="has no chat template; leave out --chat"):
-        lm.prompt("the cat", chat=True)
+        lm.chat_prompts(["the cat"])
 
 
 def test_error_without_an_end_mark(tmp_path):

@@ -32,7 +32,7 @@ def test_labels_are_almost_equal(corpus, tmp_path, pca):
     cpu, gpu = (
         make_labels(
             corpus,
-            RandomTeacher(corpus.tokenizer.size, 8, device=on),
+            RandomTeacher(corpus.tokenizer, 8, device=on),
             support,
             settings,
             out=tmp_path / on.type,

@@ -59,12 +59,24 @@ def test_error_of_vectors_that_are_not_finite():
         teacher_vectors(teacher, np.arange(5), Reading())
 
 
+NINE = Words([*"abcdefg", "<eos>", "<unk>"])
+
+
+def test_a_random_teacher_is_for_one_vocabulary():
+    """Another one of the same size has other words."""
+    teacher = RandomTeacher(NINE, device=CPU)
+    assert teacher.shares_vocabulary(Words(NINE.words))
+    assert not teacher.shares_vocabulary(Words([*"ABCDEFG", "<eos>", "<unk>"]))
+    with pytest.raises(ValueError, match="was made for another vocabulary"):
+        teacher.tokenize("a")
+
+
 def test_random_vectors_are_sums_over_previous_tokens():
-    teacher = RandomTeacher(9, width=5, seed=3, device=CPU)
+    teacher = RandomTeacher(NINE, width=5, seed=3, device=CPU)
     ids = torch.tensor([[1, 2, 1, 4]])
     e = teacher.words
     torch.testing.assert_close(teacher.hidden(ids)[0, 3], e[4] + e[1] / 2 + e[2] / 4 + e[1] / 8)
-    same, other = (RandomTeacher(9, width=5, seed=s, device=CPU) for s in (3, 4))
+    same, other = (RandomTeacher(NINE, width=5, seed=s, device=CPU) for s in (3, 4))
     assert torch.equal(same.words, e) and not torch.equal(other.words, e)
     assert teacher.description() != other.description()
     # Windows make no difference, because tokens before the context have almost no weight.

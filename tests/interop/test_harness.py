@@ -142,6 +142,16 @@ def test_a_model_from_a_folder(lm, tmp_path):
         assert model.tokenizer_name == Model(lm).tokenizer_name
 
 
+def test_the_default_device_without_a_gpu(lm, monkeypatch):
+    """The harness asks for cuda:0 if its user asks for nothing."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert Model(lm, device="cuda:0").lm.device == torch.device("cpu")
+    assert Model(lm, device="auto").lm.device == torch.device("cpu")
+    with pytest.raises(ValueError, match=r"there is no GPU 'cuda:1' that torch can use here"):
+        Model(lm, device="cuda:1")
+
+
 def test_error_if_the_harness_is_not_installed(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     harness.register.cache_clear()

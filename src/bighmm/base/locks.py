@@ -247,9 +247,10 @@ def _write_holder(descriptor: int) -> None:
 def _holder(path: Path) -> str:
     """Who holds a lock, in brackets; empty if that is not known."""
     try:
-        found = json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            found = json.loads(file.read(1000))
         return f" (pid {found['pid']} on {found['host']}, since {found['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

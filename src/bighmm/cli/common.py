@@ -7,6 +7,7 @@ Modules of commands import torch and all that needs it inside the functions that
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,9 @@ __all__ = [
     "Length",
     "ModelPath",
     "at_least_one",
+    "check_blocks",
     "err",
+    "flag_value",
     "out",
     "parse",
     "print_json",
@@ -117,6 +120,27 @@ def parse(arguments: type[T], argv: list[str], command: str) -> T:
     """The arguments of a command; wrong ones end the program with status 2."""
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
     return tyro.cli(arguments, args=argv, prog=f"bighmm {command}", config=config)
+
+
+def flag_value(argv: list[str], name: str) -> str | None:
+    """The value of a flag on which the other flags depend, found before they are parsed."""
+    for i, word in enumerate(argv):
+        if word == name and i + 1 < len(argv):
+            return argv[i + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def check_blocks(argv: list[str]) -> None:
+    """Raises ValueError for a --blocks that is neither a number nor words.
+
+    The parser would list the types that it tried.
+    """
+    for start in range(len(argv)):
+        value = flag_value(argv[start : start + 2], "--blocks")
+        if value not in (None, "words") and not re.fullmatch(r"[+-]?\d+", value or ""):
+            raise ValueError(f"blocks must be a number of at least 1, or words, not {value!r}")
 
 
 def print_json(value: dict[str, Any]) -> None:

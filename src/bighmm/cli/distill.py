@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bighmm.cli.common import AsJson, Device, out, parse, print_json
+from bighmm.cli.common import AsJson, Device, check_blocks, out, parse, print_json
 from bighmm.train.recipe import CorpusSettings, ModelSettings
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class DistillArguments:
 
 def distill_command(argv: list[str]) -> None:
     """Write the labels of a corpus from the vectors of a teacher."""
+    check_blocks(argv)
     arguments = parse(DistillArguments, argv, "distill")
     from bighmm.cli.progress import clustering_progress, stages_progress
     from bighmm.distill.corpus_labels import LabelWatch, label_corpus

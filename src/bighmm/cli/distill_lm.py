@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from bighmm.cli.common import AsJson, out, print_json
+from bighmm.cli.common import AsJson, flag_value, out, print_json
 from bighmm.cli.train import (
     all_arguments,
-    flag_value,
     parse_recipe,
     stop_signals,
     stopped_with,

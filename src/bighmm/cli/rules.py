@@ -37,11 +37,11 @@ class RuleFlags:
     ] = None
     text: Annotated[
         str | None,
-        tyro.conf.arg(help="A regular expression over letters, of all of it (needs outlines)."),
+        tyro.conf.arg(help="A regular expression over letters, of all of it."),
     ] = None
     schema: Annotated[
         Path | None,
-        tyro.conf.arg(help="A file with a JSON schema, of all of it (needs outlines)."),
+        tyro.conf.arg(help="A file with a JSON schema, of all of it."),
     ] = None
 
     @property

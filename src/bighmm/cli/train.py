@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bighmm.base.locks import check_free, is_unused
-from bighmm.cli.common import AsJson, err, out, parse, print_json
+from bighmm.cli.common import AsJson, check_blocks, err, flag_value, out, parse, print_json
 from bighmm.lm.opening import RECIPE
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
@@ -160,7 +159,7 @@ def parse_recipe(
         family=flag_value(argv, "--family") or start.model.family,
         parameterisation=flag_value(argv, "--parameterisation") or start.model.parameterisation,
     )
-    _check_blocks(argv)
+    check_blocks(argv)
     options = options_of(model)
     default = start.options if type(start.options) is options else options()
     found: Any = parse(_arguments(about, own, start, default, without), argv, command)
@@ -219,27 +218,6 @@ def _has_no_settings(argv: list[str]) -> bool:
         elif word not in ("--json", "--tensorboard"):
             return False
     return True
-
-
-def flag_value(argv: list[str], name: str) -> str | None:
-    """The value of a flag on which the other flags depend, found before they are parsed."""
-    for i, word in enumerate(argv):
-        if word == name and i + 1 < len(argv):
-            return argv[i + 1]
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None
-
-
-def _check_blocks(argv: list[str]) -> None:
-    """Raises ValueError for a --blocks that is neither a number nor words.
-
-    The parser would list the types that it tried.
-    """
-    for start in range(len(argv)):
-        value = flag_value(argv[start : start + 2], "--blocks")
-        if value not in (None, "words") and not re.fullmatch(r"[+-]?\d+", value or ""):
-            raise ValueError(f"blocks must be a number of at least 1, or words, not {value!r}")
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def open_teacher(
     if name == "random":
         if layer is not None:
             raise ValueError(f"random vectors have no --layer {layer}; leave it out")
-        return RandomTeacher(tokenizer.size, seed=seed, device=device)
+        return RandomTeacher(tokenizer, seed=seed, device=device)
     path = Path(name).expanduser()
     folder = model_folder(path)
     if (folder / "config.json").is_file():
@@ -169,20 +169,21 @@ class RandomTeacher:
     DECAY, REACH = 0.5, 16
 
     def __init__(
-        self, vocabulary_size: int, width: int = 64, *, seed: int = 1, device: torch.device
+        self, tokenizer: Tokenizer, width: int = 64, *, seed: int = 1, device: torch.device
     ) -> None:
         self.width, self.seed, self.device = width, seed, device
+        self._vocabulary = tokenizer.fingerprint()
         generator = torch.Generator().manual_seed(seed)
-        self.words = torch.randn(vocabulary_size, width, generator=generator).to(device)
+        self.words = torch.randn(tokenizer.size, width, generator=generator).to(device)
 
     def description(self) -> dict[str, Any]:
         return {"kind": "random", "width": self.width, "seed": self.seed}
 
     def shares_vocabulary(self, tokenizer: Tokenizer) -> bool:
-        return len(self.words) == tokenizer.size
+        return self._vocabulary == tokenizer.fingerprint()
 
     def tokenize(self, text: str) -> Pieces:
-        raise ValueError(f"this random teacher was made for a vocabulary of {len(self.words)}")
+        raise ValueError("this random teacher was made for another vocabulary")
 
     def hidden(self, ids: Tensor) -> Tensor:
         words = self.words[ids]

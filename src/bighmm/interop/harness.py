@@ -21,11 +21,14 @@ import torch
 from bighmm.hmm import HMM
 from bighmm.infer.sequences import padded, unchecked, validate
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import find_device
 from bighmm.lm.questions import sample
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # names of the longest answer's length
 
 LONGEST = 256  # tokens of an answer, where a task does not say
+
+DEFAULT_DEVICE = "cuda:0"  # what the harness gives if its user gives none
 
 
 class HarnessModel:
@@ -33,6 +36,7 @@ class HarnessModel:
 
     pretrained: an `HMMLM`, its folder or that of a run, or its name on the hub.
     batch_size: requests at once; "auto" is 16. Other options of the harness are ignored.
+    device: as for `find_device`; the harness' default, "cuda:0", is the CPU where there is no GPU.
     """
 
     def __init__(
@@ -46,7 +50,9 @@ class HarnessModel:
         super().__init__()
         if not isinstance(pretrained, HMMLM):
             pretrained = HMMLM.from_pretrained(pretrained)
-        self.lm = pretrained if device is None else pretrained.to(device)
+        if device == DEFAULT_DEVICE and not torch.cuda.is_available():
+            device = "cpu"
+        self.lm = pretrained if device is None else pretrained.to(find_device(device))
         self._device = self.lm.device
         self.batch_size = int(batch_size) if str(batch_size).isdigit() else 16
         self.generator = torch.Generator(self.lm.device).manual_seed(seed)

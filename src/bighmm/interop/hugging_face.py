@@ -1,7 +1,8 @@
 """Finding and loading Hugging Face models.
 
 A model is a folder, a .gguf file, or a name on the hub that was downloaded before. This needs the
-extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU.
+extra `bighmm[teachers]`. Weights are float32 on a CPU and bfloat16 on a GPU. Code that a model
+brings is not run, and its pickles are not read (`base.foreign_models`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from torch import Tensor
 
 from bighmm.base.files import sha256_of
+from bighmm.base.foreign_models import SAFELY, WEIGHTS_SAFELY, check_foreign_folder, why_not_opened
 
 SUFFIXES = (".json", ".safetensors", ".bin", ".gguf", ".model", ".txt")  # files that are hashed
 
@@ -32,8 +34,8 @@ class Place:
     role: str = "teacher"  # the word for the model in messages
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `from_pretrained` in transformers."""
-        arguments = {"pretrained_model_name_or_path": str(self.folder), "local_files_only": True}
+        """Where `from_pretrained` of transformers finds the model."""
+        arguments = {"pretrained_model_name_or_path": str(self.folder)}
         return arguments if self.gguf is None else {**arguments, "gguf_file": self.gguf}
 
     def hashes(self) -> dict[str, str]:
@@ -100,7 +102,8 @@ def load(
     fresh: a seed for new random weights; None for the weights of the files.
     head: whether the network has an output layer for logits.
 
-    Raises ValueError with one sentence if a package or a weight is missing, or a file is damaged.
+    Raises ValueError with one sentence if a package or a weight is missing, a file is damaged, or
+    the model asks for code.
     """
     try:
         import transformers
@@ -119,20 +122,24 @@ def load(
     kind: Any = transformers.AutoModelForCausalLM if head else transformers.AutoModel
     missing: set[str] = set()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(**place.arguments())
+        if place.gguf is None:
+            check_foreign_folder(place.folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**place.arguments(), **SAFELY)
         if fresh is None:
             model, report = kind.from_pretrained(
-                **place.arguments(), dtype=dtype, output_loading_info=True
+                **place.arguments(), **WEIGHTS_SAFELY, dtype=dtype, output_loading_info=True
             )
             missing = {name for name in report["missing_keys"] if "pooler" not in name}
         else:
-            config = transformers.AutoConfig.from_pretrained(**place.arguments())
+            config = transformers.AutoConfig.from_pretrained(**place.arguments(), **SAFELY)
             with torch.random.fork_rng():
                 torch.manual_seed(fresh)
-                model = kind.from_config(config, dtype=torch.float32).to(dtype)
+                model = kind.from_config(config, trust_remote_code=False, dtype=torch.float32)
+                model = model.to(dtype)
     except Exception as error:  # the library raises no narrower class
-        reason = str(error).strip().split("\n")[0]
-        raise ValueError(f"the {place.role} {place.name} cannot be opened: {reason}") from None
+        raise ValueError(
+            f"the {place.role} {place.name} cannot be opened: {why_not_opened(error)}"
+        ) from None
     if missing:
         raise ValueError(
             f"the {place.role} {place.name} is not complete: it has no {min(missing)}, and "

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bighmm.data.tokenizers import Subwords
+from bighmm.interop.chat_template import user_turns
 from bighmm.interop.hugging_face import find_model, is_causal, load, marks_around
 
 ROLE = "language model"
@@ -40,6 +41,7 @@ class LanguageModel:
         self.tokenizer = Subwords(content, end=self._hf_tokenizer.eos_token, name=name)
         columns = self.model.get_output_embeddings().weight.shape[0]
         self._ends = torch.tensor(self._all_ends(columns), device=device)
+        self._forget_generation_settings()
         self._never = self._without_text(columns).to(device)
         self._parameters = set(inspect.signature(self.model.forward).parameters)
         if not is_causal(lambda ids: self.model(input_ids=ids).logits, self.tokenizer.size, device):
@@ -63,20 +65,26 @@ class LanguageModel:
                 f"text has up to {needed}; use a smaller --length or shorter prompts"
             )
 
-    def prompt(self, text: str, chat: bool = False) -> list[int]:
-        """The ids of a prompt, after the model's own mark, or as a user's turn of a chat.
+    def prompt(self, text: str) -> list[int]:
+        """The ids of a prompt, after the model's own mark."""
+        return marks_around(self._hf_tokenizer)[0] + self._ids(text)
 
-        Raises ValueError for a chat if the model has no chat template.
+    def chat_prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text as a user's turn of a chat.
+
+        Raises ValueError if the model has no chat template, or it does not work.
         """
-        if not chat:
-            return marks_around(self._hf_tokenizer)[0] + self._ids(text)
         if not self._hf_tokenizer.chat_template:
             raise ValueError(f"the {ROLE} {self.place.name} has no chat template; leave out --chat")
-        turns = [{"role": "user", "content": text}]
-        whole = self._hf_tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True
-        )
-        return self._ids(whole)
+        try:
+            template = self._hf_tokenizer.get_chat_template()
+            whole = user_turns(template, texts, self._hf_tokenizer.special_tokens_map)
+        except ValueError as error:
+            reason = str(error).split("\n")[0]
+            raise ValueError(
+                f"the chat template of the {ROLE} {self.place.name} cannot be used: {reason}"
+            ) from None
+        return [self._ids(text) for text in whole]
 
     def beginning(self) -> list[int]:
         """The ids before a text without a prompt: the model's beginning mark, or the end mark."""
@@ -125,6 +133,12 @@ class LanguageModel:
         ends = {self.tokenizer.end, *(id for id in others if 0 <= id < self.tokenizer.size)}
         return sorted(id for id in ends if id < columns)
 
+    def _forget_generation_settings(self) -> None:
+        """Keep none of generation_config.json: penalties, and searches whose code is on the hub."""
+        config = getattr(self.model, "generation_config", None)
+        if config is not None:
+            self.model.generation_config = type(config)()
+
     def _without_text(self, columns: int) -> Tensor:
         """Whether an id (columns,) has no text: special tokens, and columns without a token."""
         never = torch.arange(columns) >= self.tokenizer.size
@@ -145,7 +159,7 @@ def prompts_of(lm: LanguageModel, prompts: Sequence[str], chat: bool) -> list[li
         if chat:
             raise ValueError("--chat puts a prompt through the model's template; give --prompt too")
         return [lm.beginning()]
-    encoded = [lm.prompt(text, chat) for text in prompts]
+    encoded = lm.chat_prompts(prompts) if chat else [lm.prompt(text) for text in prompts]
     for text, ids in zip(prompts, encoded, strict=True):
         if not ids:
             raise ValueError(f"the prompt {text!r} holds no token; leave it out or give some words")

@@ -12,6 +12,7 @@ from bighmm.data import brown
 from bighmm.data.batches import Batches, labelled_batches, make_batches
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import Corpus, prepare
+from bighmm.data.counting import count_tokens
 from bighmm.lm import baselines
 from bighmm.lm.baselines.neural import NeuralLM
 from bighmm.lm.hmmlm import HMMLM
@@ -77,6 +78,13 @@ def make_support(
         if model.paths is None:
             if model.blocks == "words":
                 return np.arange(corpus.tokenizer.size)
+            counts = count_tokens(corpus.split("train"), corpus.tokenizer.size)
+            words_used = int(np.count_nonzero(counts))
+            if model.blocks > words_used:
+                raise ValueError(
+                    f"the training text has {words_used:,} different words, which cannot fill "
+                    f"{model.blocks:,} blocks; use fewer, or --blocks words"
+                )
             return brown_clusters(corpus, model.blocks, progress).classes
         words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
         classes = brown.read_paths(Path(model.paths), words).classes

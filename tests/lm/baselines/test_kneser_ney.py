@@ -386,4 +386,5 @@ def test_a_text_that_was_cut_off_does_not_run_on_into_the_next():
     parts = [tokens[:2], tokens[2:6], tokens[6:]]
     alone = np.concatenate([model.log_probs(part) for part in parts])
     assert np.allclose(model.log_probs(tokens, documents), alone)
+    assert model.perplexity(tokens, documents) == pytest.approx(np.exp(-np.mean(alone)))
     assert not np.allclose(model.log_probs(tokens), alone)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import sys
 
 import pytest
 import tokenizers
@@ -46,14 +45,6 @@ METASPACE = pieces(["▁a", "▁", "a", "b", "<0xC3>"], tokenizers.decoders.Meta
 BYTES = pieces(["Ġa", "Ġ", "a", "ab", "Ã", "©"], tokenizers.decoders.ByteLevel())
 
 
-def test_error_if_outlines_is_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "outlines_core", None)
-    with pytest.raises(ValueError, match=r"bighmm\[outlines\]"):
-        c.text_regex("a", DIGITS)
-    with pytest.raises(ValueError, match=r"bighmm\[outlines\]"):
-        c.json_schema({"type": "integer"}, DIGITS)
-
-
 def test_bytes_of_tokens(tmp_path):
     assert set(token_bytes(DIGITS)) == {None, b"12", b"3", "é".encode(), b"1"}
     assert token_bytes(FALLBACK) == [None, b" a", b" ", b"a", b"b", b"\xc3", b"\xa9"]
@@ -71,11 +62,7 @@ def test_bytes_of_tokens(tmp_path):
         token_bytes(pieces(["a", "##b"], tokenizers.decoders.WordPiece()))
 
 
-class TestWithOutlines:
-    @pytest.fixture(autouse=True)
-    def _installed(self):
-        pytest.importorskip("outlines_core")
-
+class TestText:
     @pytest.mark.parametrize(
         ("tokenizer", "pattern"),
         [

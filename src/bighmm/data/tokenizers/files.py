@@ -19,17 +19,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer saved in a folder; ValueError if there is none or it is damaged."""
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
-        end = None
-        config = folder / "tokenizer_config.json"
-        if config.is_file():
-            end = _json(config, read_bytes(config)).get("eos_token")
-            end = end.get("content") if isinstance(end, dict) else end
-            if not isinstance(end, str | None):
-                raise ValueError(
-                    f"{config} is damaged: eos_token must be a token, not {shown(end)}"
-                )
-        path = folder / "tokenizer.json"
-        return Subwords(read_bytes(path), end=end, name=str(path))
+        return open_tokenizer(folder / "tokenizer.json")
     for name in ("tokenizer.model", "vocab.json"):
         if (folder / name).is_file():
             return open_tokenizer(folder / name)
@@ -41,6 +31,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 def open_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of a file (.json or .model, plain or .xz) or of a folder that holds one.
+
+    The end mark of a tokenizer.json is that of the tokenizer_config.json beside it, if any.
 
     Raises ValueError if there is no such file, or it is not a tokenizer of a known kind.
     """
@@ -63,7 +55,20 @@ def open_tokenizer(path: str | Path) -> Tokenizer:
     content = read_bytes(path)
     if (settings := _json(path, content)).get("kind") == "words":
         return Words.from_json(settings, path)
-    return Subwords(content, name=str(path))
+    end = _configured_end(path.parent) if name == "tokenizer.json" else None
+    return Subwords(content, end=end, name=str(path))
+
+
+def _configured_end(folder: Path) -> str | None:
+    """The end mark that a folder's tokenizer_config.json names, if it names one."""
+    path = folder / "tokenizer_config.json"
+    if not path.is_file():
+        return None
+    end = _json(path, read_bytes(path)).get("eos_token")
+    end = end.get("content") if isinstance(end, dict) else end
+    if end is not None and not isinstance(end, str):
+        raise ValueError(f"{path} is damaged: eos_token must be a token, not {shown(end)}")
+    return end
 
 
 def _json(path: Path, content: bytes) -> dict:

@@ -11,12 +11,14 @@ V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bighmm.infer.rules.work import LOOP, spend
 
 S = TypeVar("S", bound=Hashable)
 Ints = NDArray[np.int64]
@@ -69,9 +71,13 @@ class Automaton:
 
         This is the subset construction. A state is the state of this automaton, and the set of all
         states that `other` can be in, one for each possible end of the first part. States from
-        which `other` cannot accept are left out of the set.
+        which `other` cannot accept are left out of the set. It is not needed if nothing can follow
+        an accepted sequence in this automaton, so that there is only one end.
         """
         class_of, ours, theirs = _joint_classes(self, other)
+        if not self.can_accept()[self.transitions[self.accepting]].any():
+            return _spliced(self, other, class_of, ours, theirs)
+        spend(entries=(self.num_states + other.num_states) * len(ours))
         left = self.transitions[:, ours].tolist()
         right = other.transitions[:, theirs].tolist()
         ends, can_accept = self.accepting.tolist(), other.can_accept().tolist()
@@ -82,6 +88,7 @@ class Automaton:
             return state, frozenset(s for s in begun.union(second) if can_accept[s])
 
         def step(now: tuple[int, frozenset[int]], letter: int) -> tuple[int, frozenset[int]]:
+            spend(in_python=len(now[1]))
             return subset(left[now[0]][letter], (right[s][letter] for s in now[1]))
 
         return explore(subset(0, ()), step, lambda now: not final.isdisjoint(now[1]), class_of)
@@ -96,6 +103,7 @@ class Automaton:
         final = frozenset(np.flatnonzero(self.accepting).tolist())
 
         def step(now: tuple[bool, frozenset[int]], letter: int) -> tuple[bool, frozenset[int]]:
+            spend(in_python=len(now[1]))
             reached = {table[s][letter] for s in now[1]}
             begun = set() if final.isdisjoint(reached) else {0}
             return False, frozenset(s for s in reached | begun if can_accept[s])
@@ -117,12 +125,16 @@ class Automaton:
 
     def can_accept(self) -> Bools:
         """Whether an accepting state can be reached from each state: (Q,)."""
-        result = self.accepting
-        while True:
-            wider = result | result[self.transitions].any(1)
-            if wider.sum() == result.sum():
-                return result
-            result = wider
+        sources, places = _sources(self.transitions)
+        result = self.accepting.copy()
+        fresh = np.flatnonzero(result)
+        while len(fresh):
+            spend(in_python=LOOP + len(fresh))
+            leading = [sources[places[state] : places[state + 1]] for state in fresh]
+            reached = np.unique(np.concatenate(leading))
+            fresh = reached[~result[reached]]
+            result[fresh] = True
+        return result
 
     def accepts_after(self, length: int) -> Bools:
         """Whether exactly n tokens can lead from a state to acceptance: (length + 1, Q), by n."""
@@ -134,12 +146,9 @@ class Automaton:
     @property
     def shortest(self) -> int | None:
         """The length of the shortest accepted sequence, None if nothing is accepted."""
-        reached = np.zeros(self.num_states, dtype=bool)
-        reached[0] = True
-        for length in range(self.num_states):
-            if bool((reached & self.accepting).any()):
+        for length, states in enumerate(_levels(self.transitions)):
+            if bool(self.accepting[states].any()):
                 return length
-            reached[self.transitions[reached]] = True
         return None
 
     def minimal(self) -> Automaton:
@@ -150,6 +159,7 @@ class Automaton:
         """
         if self.is_minimal:
             return self
+        spend(entries=self.transitions.size, in_python=sum(self.transitions.shape))
         columns, class_of = _merged_classes(self.transitions, self.class_of)
         reached = _renumbered(columns, self.accepting, class_of, _reachable(columns))
         part, members = number_rows(_equivalent_states(reached.transitions, reached.accepting))
@@ -180,9 +190,11 @@ def explore(
     number: dict[S, int] = {first: 0}
     states = [first]
     rows: list[list[int]] = []
+    letters = int(class_of.max()) + 1
     for state in states:  # the list grows during the loop
         row = []
-        for letter in range(int(class_of.max()) + 1):
+        spend(entries=letters, in_python=4 * letters)
+        for letter in range(letters):
             reached = step(state, letter)
             if reached not in number:
                 number[reached] = len(states)
@@ -241,11 +253,13 @@ def _product(a: Automaton, b: Automaton, combine: Callable[[Any, Any], Any]) -> 
     class_of, ours, theirs = _joint_classes(a, b)
     left, right = a.transitions[:, ours], b.transitions[:, theirs]
     width = b.num_states
+    spend(entries=a.num_states * (width + len(ours)) + width * len(theirs))
     number = np.full(a.num_states * width, -1, dtype=np.int64)
     number[0] = 0
     fresh, count = np.zeros(1, dtype=np.int64), 1
     pairs, rows = [], []
     while len(fresh):
+        spend(entries=len(fresh) * len(ours))
         pairs.append(fresh)
         rows.append(left[fresh // width] * width + right[fresh % width])
         reached = np.unique(rows[-1])
@@ -255,6 +269,22 @@ def _product(a: Automaton, b: Automaton, combine: Callable[[Any, Any], Any]) -> 
     states = np.concatenate(pairs)
     accepting = combine(a.accepting[states // width], b.accepting[states % width])
     return Automaton(number[np.concatenate(rows)], accepting, class_of).minimal()
+
+
+def _spliced(a: Automaton, b: Automaton, class_of: Ints, ours: Ints, theirs: Ints) -> Automaton:
+    """The concatenation of automata, if nothing can follow a sequence that `a` accepts.
+
+    Its states are those of `a` and then those of `b`; the accepting states of `a` are the initial
+    state of `b`.
+    """
+    spend(entries=(a.num_states + b.num_states) * len(ours))
+    begun = np.where(a.accepting, a.num_states, np.arange(a.num_states))
+    table = np.concatenate([begun[a.transitions[:, ours]], b.transitions[:, theirs] + a.num_states])
+    if a.accepting[0]:
+        table[0] = table[a.num_states]
+    accepting = np.concatenate([np.zeros_like(a.accepting), b.accepting])
+    accepting[0] = a.accepting[0] and b.accepting[0]
+    return Automaton(table, accepting, class_of).minimal()
 
 
 def _joint_classes(a: Automaton, b: Automaton) -> tuple[Ints, Ints, Ints]:
@@ -284,16 +314,30 @@ def _merged_classes(table: Ints, class_of: Ints) -> tuple[Ints, Ints]:
 
 def _reachable(table: Ints, first: int = 0) -> Ints:
     """The states that can be reached from `first`, in breadth-first order."""
+    return np.concatenate(list(_levels(table, first)))
+
+
+def _levels(table: Ints, first: int = 0) -> Iterator[Ints]:
+    """The states whose shortest way from `first` has 0 tokens, 1, and so on."""
     known = np.zeros(len(table), dtype=bool)
     known[first] = True
-    order = [np.array([first])]
-    while len(order[-1]):
-        reached = table[order[-1]].reshape(-1)
+    level = np.array([first])
+    while len(level):
+        spend(in_python=LOOP)
+        yield level
+        reached = table[level].reshape(-1)
         reached = reached[~known[reached]]
         states, places = np.unique(reached, return_index=True)
-        order.append(states[np.argsort(places)])
+        level = states[np.argsort(places)]
         known[states] = True
-    return np.concatenate(order)
+
+
+def _sources(table: Ints) -> tuple[Ints, Ints]:
+    """The states with a transition to each state, sorted by it, and the place (Q + 1,) of each."""
+    targets = table.ravel()
+    by_target = np.argsort(targets, kind="stable")
+    places = np.searchsorted(targets[by_target], np.arange(len(table) + 1))
+    return by_target // table.shape[1], places
 
 
 def _equivalent_states(table: Ints, accepting: Bools) -> Ints:
@@ -305,14 +349,12 @@ def _equivalent_states(table: Ints, accepting: Bools) -> Ints:
     is almost linear in the number of states, also for long chains of states, as rules about the
     length have.
     """
-    targets = table.ravel()
-    by_target = np.argsort(targets, kind="stable")
-    places = np.searchsorted(targets[by_target], np.arange(len(table) + 1))
-    sources = by_target // table.shape[1]
+    sources, places = _sources(table)
     part = accepting.astype(np.int64)
     members = [set(np.flatnonzero(part == number).tolist()) for number in (0, 1)]
     to_check = np.arange(len(table))
     while len(to_check):
+        spend(to_check.size * table.shape[1], in_python=LOOP + 2 * len(to_check))
         rows = np.column_stack([part[to_check], part[table[to_check]]])
         by_row: dict[bytes, list[int]] = {}
         for state, row in zip(to_check.tolist(), rows, strict=True):

@@ -17,16 +17,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import reduce
+from dataclasses import dataclass
 from operator import add, or_
+from typing import Any
 
 from bighmm.infer.rules.automaton import Automaton
-from bighmm.infer.rules.phrases import exactly, one_of
+from bighmm.infer.rules.phrases import any_of, exactly, one_of
 
 Build = Callable[[int], Automaton]  # the automaton for a vocabulary of a given size
 Spellings = Callable[[str], list[list[int]]]  # all sequences of token ids of a word or phrase
 
 LARGEST_COUNT = 1000  # in {…}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a pattern: the function that builds its automaton.
+
+    sequences: all sequences of token ids that match it, if it is made of words only.
+    """
+
+    build: Build
+    sequences: list[list[int]] | None = None
+
+    @staticmethod
+    def of(sequences: list[list[int]]) -> Part:
+        return Part(lambda size: any_of(sequences, size), sequences)
+
 
 _TOO_DEEP = "a pattern has too many signs inside one another to be read; use fewer parentheses"
 _LEXEME = re.compile(
@@ -43,7 +60,7 @@ def parse(pattern: str, spellings: Spellings) -> tuple[Build, set[int]]:
     """
     parser = _Parser(pattern, spellings)
     try:
-        build_nested = parser.alternatives()
+        build_nested = parser.alternatives().build
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if parser.kind != "end":
@@ -91,22 +108,36 @@ class _Parser:
         elif self.kind == "word" and self.value == ".":
             self.kind = "."
 
-    def alternatives(self) -> Build:
+    def alternatives(self) -> Part:
         """x | y | …"""
         parts = [self.sequence()]
         while self.kind == "|":
             self.advance()
             parts.append(self.sequence())
-        return lambda size: reduce(or_, (part(size) for part in parts))
+        words = [ids for part in parts for ids in part.sequences or ()]
+        others = [part for part in parts if part.sequences is None]
+        if not others:
+            return Part.of(words)
+        parts = [*others, *([Part.of(words)] if words else [])]
+        return Part(lambda size: balanced(or_, [part.build(size) for part in parts]))
 
-    def sequence(self) -> Build:
-        """x y …, possibly empty."""
-        parts: list[Build] = []
+    def sequence(self) -> Part:
+        """x y …, possibly empty; words that follow each other are one part."""
+        parts: list[Part] = []
         while self.kind not in ("end", "|", ")"):
-            parts.append(self.repeated())
-        return lambda size: reduce(add, (part(size) for part in parts), exactly((), size))
+            part = self.repeated()
+            before = parts[-1].sequences if parts else None
+            if before and part.sequences and len(before) == len(part.sequences) == 1:
+                parts[-1] = Part.of([before[0] + part.sequences[0]])
+            else:
+                parts.append(part)
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return Part.of([[]])
+        return Part(lambda size: balanced(add, [part.build(size) for part in parts]))
 
-    def repeated(self) -> Build:
+    def repeated(self) -> Part:
         """x, followed by any number of the signs * + ? {…}."""
         part = self.single()
         while self.kind in ("*", "+", "?", "count"):
@@ -127,16 +158,16 @@ class _Parser:
             )
         return least, None if comma and not second else most
 
-    def single(self) -> Build:
+    def single(self) -> Part:
         """A word, a phrase in quotes, a dot, a group, or square brackets."""
         kind, value = self.kind, self.value
         if kind in ("quoted", "word"):
             spellings = self.spell(value)
             self.advance()
-            return lambda size: reduce(or_, (exactly(ids, size) for ids in spellings))
+            return Part.of(spellings)
         if kind == ".":
             self.advance()
-            return lambda size: one_of((), True, size)
+            return Part(lambda size: one_of((), True, size))
         if kind == "(":
             self.advance()
             inside = self.alternatives()
@@ -146,7 +177,7 @@ class _Parser:
             self.advance()
             ids = self.members()
             self.close("]")
-            return lambda size: one_of(ids, kind == "[^", size)
+            return Part(lambda size: one_of(ids, kind == "[^", size))
         raise self.error(f"there is nothing before {value!r}" if value else "it ends too soon")
 
     def members(self) -> set[int]:
@@ -173,16 +204,30 @@ class _Parser:
         self.advance()
 
 
-def _repeat(part: Build, least: int, most: int | None) -> Build:
+def _repeat(part: Part, least: int, most: int | None) -> Part:
     """`part` at least `least` times, and at most `most` times unless that is None."""
 
     def build(size: int) -> Automaton:
-        one, none = part(size), exactly((), size)
-        rest = one.repeated() if most is None else none
-        for _ in range(0 if most is None else most - least):
-            rest = none | (one + rest)
-        for _ in range(least):
-            rest = one + rest
-        return rest
+        one, none = part.build(size).minimal(), exactly((), size)
+        rest = one.repeated() if most is None else _power(none | one, most - least, none)
+        return _power(one, least, none) + rest
 
-    return build
+    return Part(build)
+
+
+def _power(one: Automaton, count: int, none: Automaton) -> Automaton:
+    """An automaton `count` times after itself, by repeated squaring."""
+    result = none
+    for digit in f"{count:b}":
+        result = result + result
+        if digit == "1":
+            result = result + one
+    return result
+
+
+def balanced(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+    """All parts combined in their order, in pairs of about equal size: cheaper than one by one."""
+    while len(parts) > 1:
+        pairs = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]

@@ -5,20 +5,58 @@ Each function takes the size of the vocabulary last. The automata need not be mi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from bighmm.infer.rules.automaton import Automaton
+from bighmm.infer.rules.work import spend
 
 
 def exactly(ids: Sequence[int], size: int) -> Automaton:
-    """Accepts the one sequence `ids`. A state is the length of the part read; the last is dead."""
-    class_of, letters = classes_of(ids, size)
-    dead = len(ids) + 1
-    table = np.full((len(ids) + 2, len(letters) + 1), dead)
-    table[np.arange(len(ids)), class_of[list(ids)]] = np.arange(len(ids)) + 1
-    return Automaton(table, np.arange(len(ids) + 2) == len(ids), class_of)
+    """Accepts the one sequence `ids`."""
+    return any_of([ids], size)
+
+
+def any_of(sequences: Iterable[Sequence[int]], size: int) -> Automaton:
+    """Accepts each of the sequences, and nothing else.
+
+    A state is a set of endings: prefixes that can be continued in the same ways are one state. The
+    last state is dead. Tokens with the same transitions are one class.
+    """
+    children: list[dict[int, int]] = [{}]  # of each prefix, by token
+    complete = set()
+    for ids in sequences:
+        spend(in_python=1 + len(ids))
+        prefix = 0
+        for id in ids:
+            prefix = children[prefix].setdefault(id, len(children))
+            if prefix == len(children):
+                children.append({})
+        complete.add(prefix)
+    states: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}
+    state_of = [0] * len(children)
+    for prefix in reversed(range(len(children))):  # longer prefixes come first
+        continued = sorted((id, state_of[child]) for id, child in children[prefix].items())
+        state_of[prefix] = states.setdefault((prefix in complete, tuple(continued)), len(states))
+    last = len(states) - 1  # of the empty prefix, which has the number 0 in the result
+    moves: dict[int, list[tuple[int, int]]] = {}  # by token: from which state to which
+    for (_, endings), state in states.items():
+        for id, reached in endings:
+            moves.setdefault(id, []).append((last - state, last - reached))
+    classes = {tuple(pairs): 1 for pairs in moves.values()}
+    classes = {pairs: number for number, pairs in enumerate(classes, start=1)}
+    class_of = np.zeros(size, dtype=np.int64)
+    class_of[list(moves)] = [classes[tuple(pairs)] for pairs in moves.values()]
+    dead = len(states)
+    spend(entries=(dead + 1) * (len(classes) + 1))
+    table = np.full((dead + 1, len(classes) + 1), dead)
+    for pairs, number in classes.items():
+        before, after = zip(*pairs, strict=True)
+        table[list(before), number] = after
+    accepting = np.zeros(dead + 1, dtype=bool)
+    accepting[[last - state for (ends, _), state in states.items() if ends]] = True
+    return Automaton(table, accepting, class_of)
 
 
 def one_of(ids: Collection[int], others: bool, size: int) -> Automaton:
@@ -35,6 +73,26 @@ def containing(ids: Sequence[int], size: int) -> Automaton:
     return automaton
 
 
+def in_order(phrases: Sequence[Sequence[int]], size: int) -> Automaton:
+    """Accepts sequences in which each phrase occurs after the end of the one before it.
+
+    The automata of the phrases one after the other: each begins where the one before it accepts.
+    """
+    class_of, letters = classes_of([id for ids in phrases for id in ids], size)
+    states = sum(map(len, phrases)) + 1
+    spend(entries=states * (len(letters) + 1))
+    table, first = np.empty((states, len(letters) + 1), dtype=np.int64), 0
+    for ids in phrases:
+        part = ending_with(ids, size)
+        rows = part.transitions[:-1] + first  # its last state is the first of the next
+        own = np.full(len(letters) + 1, part.transitions.shape[1] - 1)
+        own[[letters[id] for id in ids]] = part.class_of[list(ids)]
+        table[first : first + len(ids)] = rows[:, own]
+        first += len(ids)
+    table[first] = first
+    return Automaton(table, np.arange(states) == first, class_of)
+
+
 def ending_with(ids: Sequence[int], size: int) -> Automaton:
     """Accepts sequences that end with the phrase `ids`.
 
@@ -43,6 +101,7 @@ def ending_with(ids: Sequence[int], size: int) -> Automaton:
     with; transitions by tokens that do not continue the phrase are those of the border.
     """
     class_of, letters = classes_of(ids, size)
+    spend(entries=(len(ids) + 1) * (len(letters) + 1))
     table = np.zeros((len(ids) + 1, len(letters) + 1), dtype=np.int64)
     border = 0
     for place in range(len(ids) + 1):
@@ -75,6 +134,7 @@ def containing_none(phrases: list[list[int]], size: int) -> Automaton:
             if state == len(children):
                 children.append({})
         complete.add(state)
+    spend(entries=(len(children) + 1) * (len(letters) + 2))
     table = np.zeros((len(children) + 1, len(letters) + 1 + bool(single)), dtype=np.int64)
     border = [0] * len(children)
     queue = [0]

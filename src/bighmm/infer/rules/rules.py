@@ -8,15 +8,16 @@ Two rules are equal if the same sequences satisfy both. Phrases are lists of tok
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
-from operator import add, and_, index
+from operator import and_, index
 from typing import Any
 
 import numpy as np
 
 from bighmm.infer.rules.automaton import Automaton, explore
-from bighmm.infer.rules.pattern import Build, Spellings, parse
+from bighmm.infer.rules.pattern import Build, Spellings, balanced, parse
 from bighmm.infer.rules.phrases import containing, containing_none, ending_with, exactly
+from bighmm.infer.rules.phrases import in_order as phrases_in_order
+from bighmm.infer.rules.work import limited
 
 LONGEST = 10_000  # the largest number of tokens that `length` can count
 
@@ -50,8 +51,8 @@ class Rule:
     def compile(self, vocabulary_size: int) -> Automaton:
         """The minimal automaton of the rule, computed once for each size.
 
-        Raises ValueError if the rule is for another vocabulary, or mentions a token that is not in
-        the vocabulary.
+        Raises ValueError if the rule is for another vocabulary, mentions a token that is not in the
+        vocabulary, or would have too large an automaton.
         """
         if vocabulary_size not in self._compiled:
             if self.size not in (None, vocabulary_size):
@@ -64,7 +65,8 @@ class Rule:
                     f"token id {self._largest} of the rule {self} is not in the vocabulary: ids "
                     f"go from 0 to {vocabulary_size - 1}"
                 )
-            self._compiled[vocabulary_size] = self._build(vocabulary_size).minimal()
+            with limited(self):
+                self._compiled[vocabulary_size] = self._build(vocabulary_size).minimal()
         return self._compiled[vocabulary_size]
 
     def matches(self, tokens: Iterable[int]) -> bool:
@@ -138,8 +140,8 @@ def in_order(phrases: Iterable[Sequence[int]]) -> Rule:
     checked = _phrases(phrases)
     if not checked:
         return length(0).called("in_order([])")
-    rules = (_phrase_rule(containing, ids) for ids in checked)
-    return reduce(add, rules).called(f"in_order({checked})")
+    every = [id for ids in checked for id in ids]
+    return Rule(lambda size: phrases_in_order(checked, size), f"in_order({checked})", every)
 
 
 def starts_with(phrase: Sequence[int]) -> Rule:
@@ -270,7 +272,7 @@ def _phrase_rule(build: Callable[[Sequence[int], int], Automaton], ids: list[int
 
 def _all_of(rules: list[Rule], name: str) -> Rule:
     """The conjunction of rules; without rules, every sequence satisfies it."""
-    return reduce(and_, rules).called(name) if rules else length(0).called(name)
+    return balanced(and_, rules).called(name) if rules else length(0).called(name)
 
 
 def _combined(

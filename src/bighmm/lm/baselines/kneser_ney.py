@@ -193,9 +193,12 @@ class KneserNey:
             probs[level.keys[followers] - first] = np.exp(level.log_probs[followers])
         return probs
 
-    def perplexity(self, tokens: np.ndarray) -> float:
-        """The perplexity of a stream (T,); every token counts, also end marks and unknown words."""
-        per_token = -float(self.log_probs(tokens).mean())
+    def perplexity(self, tokens: np.ndarray, documents: np.ndarray | None = None) -> float:
+        """The perplexity of a stream (T,); every token counts, also end marks and unknown words.
+
+        documents: as for `log_probs`.
+        """
+        per_token = -float(self.log_probs(tokens, documents).mean())
         return math.exp(per_token) if per_token < 700 else math.inf
 
     def save(self, folder: str | Path) -> None:

@@ -8,7 +8,7 @@
 rules here need a tokenizer:
 
 - `words`: rules about words and phrases; `whole_words` for tokens that are parts of words.
-- `text`: regular expressions over characters, and JSON schemas (with the extra `bighmm[outlines]`).
+- `text`: regular expressions over characters (`expression`), and JSON schemas (`schema`).
 - `boundaries`: a text that follows a prefix begins and ends at word boundaries.
 - `spelling`: the bytes that each token adds to the text.
 - `spacing`: the spaces between the words of a word vocabulary.

@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bighmm.data.tokenizers import Subwords, Tokenizer
-from bighmm.infer.rules.automaton import Automaton, Bools, Ints, number_pairs
+from bighmm.infer.rules.automaton import Automaton, Bools, Ints, number_pairs, number_rows
+from bighmm.infer.rules.work import spend
 
 BYTES = 256
 SPACE = ord(" ")
+ROWS_TIMES_TOKENS = 2**23  # states times tokens that are read at once
 # A byte belongs to a word character, to another character, or to an incomplete character, of which
 # other tokens hold the other bytes.
 IN_WORD, BETWEEN, INCOMPLETE = range(3)
@@ -119,24 +121,33 @@ def over_tokens(
     at_end: (S,) transitions at the end of each token; by default the state stays the same.
     """
     width = table.shape[1]
+    spend(entries=table.size, in_python=len(table))
     at_end = np.arange(len(table)) if at_end is None else at_end
     between = np.unique(np.r_[0, at_end])  # the states in which a token can begin
+    spend(len(between) * int(tokens.counts.sum()) // 2)
     flat, letters = table.astype(np.int32).ravel() * width, letter_of.astype(np.int32)
-    # The state after each token from each of these states, as the offset of its row in `flat`.
-    reached = np.repeat((between * width).astype(np.int32)[:, None], len(tokens.order), 1)
-    for symbols, count in zip(tokens.symbols, tokens.counts, strict=True):
-        reached[:, :count] = flat[reached[:, :count] + letters[symbols[:count]]]
-    number = np.zeros(len(table), dtype=np.int64)
+    number = np.zeros(len(table), dtype=np.int32)
     number[between] = np.arange(len(between))
-    by_token = number[at_end][reached // width]
+    after = number[at_end]
     sorted_class_of = np.zeros(len(tokens.order), dtype=np.int64)
-    for row in by_token:
-        sorted_class_of, _, _ = number_pairs(sorted_class_of, row)
+    parts = []  # rows of the result with their different columns only, and the column of each token
+    at_once = max(1, ROWS_TIMES_TOKENS // len(tokens.order))
+    for rows in np.split(between, range(at_once, len(between), at_once)):
+        # The state after each token from each of these states, as the offset of its row in `flat`.
+        reached = np.repeat((rows * width).astype(np.int32)[:, None], len(tokens.order), 1)
+        for symbols, count in zip(tokens.symbols, tokens.counts, strict=True):
+            reached[:, :count] = flat[reached[:, :count] + letters[symbols[:count]]]
+        by_token = after[reached // width]
+        group, places = number_rows(np.ascontiguousarray(by_token.T))
+        parts.append((by_token[:, places].astype(np.int64), group))
+        sorted_class_of, _, _ = number_pairs(sorted_class_of, group)
     representative = np.empty(int(sorted_class_of.max()) + 1, dtype=np.int64)
     representative[sorted_class_of] = np.arange(len(sorted_class_of))
     class_of = np.empty_like(sorted_class_of)
     class_of[tokens.order] = sorted_class_of
-    return Automaton(by_token[:, representative], accepting[between], class_of)
+    spend(entries=len(between) * len(representative))
+    by_class = np.concatenate([found[:, group[representative]] for found, group in parts])
+    return Automaton(by_class, accepting[between], class_of)
 
 
 def _in_symbols(contents: list[bytes | None], incomplete: set[int]) -> TokenSymbols:

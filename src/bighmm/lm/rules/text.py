@@ -1,9 +1,9 @@
 """Rules about the text that tokens spell: regular expressions over characters, and JSON schemas.
 
-outlines-core turns an expression into an automaton over bytes: its index of a vocabulary of the 256
-bytes. An automaton over tokens follows from running every token through it from every state. So a
-text satisfies a rule or not whatever tokens it is divided into. The text is what the tokenizer
-decodes tokens to; for a vocabulary of words it has the spaces of the tokenizer (`spacing`).
+An expression becomes an automaton over bytes (`expression`), and a schema an expression (`schema`).
+An automaton over tokens follows from running every token through it from every state. So a text
+satisfies a rule or not whatever tokens it is divided into. The text is what the tokenizer decodes
+tokens to; for a vocabulary of words it has the spaces of the tokenizer (`spacing`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import numpy as np
 from bighmm.data.tokenizers import Tokenizer, Words
 from bighmm.infer.rules.automaton import Automaton, Bools, Ints
 from bighmm.infer.rules.rules import Rule
+from bighmm.infer.rules.work import limited
+from bighmm.lm.rules.expression import byte_automaton
+from bighmm.lm.rules.schema import schema_pattern
 from bighmm.lm.rules.spacing import with_spaces
 from bighmm.lm.rules.spelling import BYTES, SPACE, TokenSymbols, over_tokens, symbols_of
 
@@ -24,12 +27,14 @@ from bighmm.lm.rules.spelling import BYTES, SPACE, TokenSymbols, over_tokens, sy
 def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:
     """The rule that the whole text matches a regular expression.
 
-    pattern: in the syntax of Rust's regex, without anchors.
+    pattern: in the syntax of Python's `re`, without look-around, references to groups and flags.
 
-    Raises ValueError if the expression is malformed, outlines-core is not installed, or the
-    spelling of the tokenizer's tokens is unknown.
+    Raises ValueError if the expression is malformed or has other parts, its automaton would be too
+    large, or the spelling of the tokenizer's tokens is unknown.
     """
-    table, accepting = _byte_automaton(pattern)
+    name = f"text {pattern!r}"
+    with limited(name):
+        table, accepting = _byte_table(pattern)
     tokens = symbols_of(tokenizer)
     if _drops_first_space(tokenizer, tokens.contents):
         table, accepting = _without_first_space(table, accepting)
@@ -40,20 +45,29 @@ def text_regex(pattern: str, tokenizer: Tokenizer) -> Rule:
             return with_spaces(automaton, table[:, SPACE], tokenizer)
         return automaton
 
-    return Rule(build, f"text {pattern!r}", size=tokenizer.size)
+    return Rule(build, name, size=tokenizer.size)
 
 
 def json_schema(schema: str | dict[str, Any], tokenizer: Tokenizer) -> Rule:
-    """The rule that the whole text is JSON of a schema, with what outlines-core supports of it.
+    """The rule that the whole text is JSON and valid under a schema; `schema` says in which form.
 
-    Raises ValueError as `text_regex` does.
+    Raises ValueError as `text_regex` does, and if a keyword of the schema cannot be kept.
     """
-    text = schema if isinstance(schema, str) else json.dumps(schema)
+    name = _shortened(schema if isinstance(schema, str) else json.dumps(schema, default=repr))
     try:
-        pattern = _outlines().json_schema.build_regex_from_schema(text)
-    except Exception as error:
-        raise ValueError(f"the JSON schema {text} cannot be used: {_first_line(error)}") from None
-    return text_regex(pattern, tokenizer).called(f"JSON schema {text}")
+        parsed = json.loads(schema) if isinstance(schema, str) else schema
+        pattern = schema_pattern(json.loads(json.dumps(parsed, allow_nan=False)))
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"the JSON schema {name} cannot be used: {reason}") from None
+    with limited(f"JSON schema {name}"):
+        return text_regex(pattern, tokenizer).called(f"JSON schema {name}")
+
+
+def _shortened(text: str) -> str:
+    """A text in a message, on one line and cut if it is long."""
+    text = " ".join(text.split())
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _drops_first_space(tokenizer: Tokenizer, contents: list[bytes | None]) -> bool:
@@ -64,44 +78,15 @@ def _drops_first_space(tokenizer: Tokenizer, contents: list[bytes | None]) -> bo
     return False
 
 
-def _outlines() -> Any:
-    """The module outlines_core; ValueError if it is not installed."""
-    try:
-        import outlines_core
-    except ImportError:
-        raise ValueError(
-            "rules about text and JSON schemas need the package outlines-core: install "
-            '"bighmm[outlines]"'
-        ) from None
-    return outlines_core
-
-
-def _byte_automaton(pattern: str) -> tuple[Ints, Bools]:
+def _byte_table(pattern: str) -> tuple[Ints, Bools]:
     """The automaton of an expression over bytes: its table (S, 256), and accepting states (S,).
 
-    The initial state is the first, a dead state is the last. The index of outlines-core 0.2.14 has
-    no transitions from an accepting state to other states, so that "(ab)*" would match only "" and
-    "ab". Therefore the index is built for the expression followed by a byte 0, and a state accepts
-    if byte 0 leads from it to a final state of the index.
+    The initial state is the first, a dead state is the last.
     """
-    outlines = _outlines()
-    letters = outlines.Vocabulary(BYTES, {bytes([byte]): [byte] for byte in range(BYTES)})
-    try:
-        index = outlines.Index(rf"(?:{pattern})\x00", letters)
-    except (ValueError, RuntimeError) as error:
-        reason = _first_line(error)
-        raise ValueError(f"the expression {pattern!r} cannot be used: {reason}") from None
-    transitions, first = index.get_transitions(), index.get_initial_state()
-    final = index.get_final_states()
-    states = [first, *(transitions.keys() | final) - {first}]
-    number = {state: i for i, state in enumerate(states)}
-    dead = len(states)
-    table = np.full((dead + 1, BYTES + 1), dead)  # the last column is for the index's end mark
-    for state, row in transitions.items():
-        for byte, reached in row.items():
-            table[number[state], byte] = number.get(reached, dead)
-    ends = np.array([*(state in final for state in states), False])
-    return table[:, :BYTES], ends[table[:, 0]]
+    found = byte_automaton(pattern)
+    table = found.transitions[:, found.class_of]
+    dead = np.full((1, BYTES), len(table))
+    return np.concatenate([table, dead]), np.append(found.accepting, False)
 
 
 def _without_first_space(table: Ints, accepting: Bools) -> tuple[Ints, Bools]:
@@ -120,7 +105,3 @@ def _bytes_over_tokens(table: Ints, accepting: Bools, tokens: TokenSymbols) -> A
     with_marks = np.column_stack([table, np.full(len(table), dead)])
     letter_of = np.r_[np.tile(np.arange(BYTES), 3), BYTES]
     return over_tokens(with_marks, accepting, letter_of, tokens)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -9,12 +9,13 @@ a space, both count.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import partial
 from operator import add, and_, or_
 from typing import Any
 
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.infer.rules import rules
+from bighmm.infer.rules.pattern import balanced
 from bighmm.infer.rules.rules import Rule
 from bighmm.lm.rules import whole_words
 from bighmm.lm.rules.text import json_schema, text_regex
@@ -44,8 +45,8 @@ def rule_from_words(
         of its `spellings`.
     words: the least and the largest number of tokens, None for no limit; or one number for both.
     text: a regular expression over the characters of the text.
-    schema: a JSON schema for the text. This and `text` need the extra `bighmm[outlines]`. Both are
-        about the text that the tokens decode to, without a prefix before them.
+    schema: a JSON schema for the text. This and `text` are about the text that the tokens decode
+        to, without a prefix before them.
     by_tokens: whether phrases are sequences of tokens also with subwords, so that "cat" may be the
         beginning of "catalogue".
 
@@ -57,9 +58,16 @@ def rule_from_words(
     for group in [required] if in_order and required else [[phrase] for phrase in required]:
         rule = rule_of(group, whole_words.contains, _contains)
         conditions.append(rule.called(f"must {', then '.join(map(repr, group))}"))
+    by_ids: list[str] = []  # forbidden phrases that are sequences of tokens
     for phrase in _as_list(must_not):
-        rule = rule_of([phrase], whole_words.may_contain, _contains)
-        conditions.append((~rule).called(f"must not {phrase!r}"))
+        if by_tokens or not whole_words.can_be_spelled(tokenizer, phrase):
+            by_ids.append(phrase)
+        else:
+            rule = rule_of([phrase], whole_words.may_contain, _contains)
+            conditions.append((~rule).called(f"must not {phrase!r}"))
+    if by_ids:
+        every = [ids for phrase in by_ids for ids in spellings(tokenizer, phrase)]
+        conditions.append(rules.excludes(every).called(f"must not {', '.join(map(repr, by_ids))}"))
     if starts is not None:
         rule = rule_of([starts], whole_words.starts_with, rules.starts_with)
         conditions.append(rule.called(f"starts with {starts!r}"))
@@ -75,7 +83,7 @@ def rule_from_words(
         conditions.append(text_regex(text, tokenizer))
     if schema is not None:
         conditions.append(json_schema(schema, tokenizer))
-    return reduce(and_, conditions) if conditions else rules.length(0).called("anything")
+    return balanced(and_, conditions) if conditions else rules.length(0).called("anything")
 
 
 def spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
@@ -122,7 +130,9 @@ def _phrase_rule(
     encoded = [spellings(tokenizer, phrase) for phrase in phrases]  # raises for unknown words
     if not by_tokens and all(whole_words.can_be_spelled(tokenizer, phrase) for phrase in phrases):
         return as_words(tokenizer, *phrases)
-    return reduce(add, (reduce(or_, map(as_tokens, each)) for each in encoded))
+    if as_tokens is _contains and all(len(each) == 1 for each in encoded):
+        return rules.in_order([each[0] for each in encoded])
+    return balanced(add, [balanced(or_, list(map(as_tokens, each))) for each in encoded])
 
 
 def _contains(ids: list[int]) -> Rule:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.files import check_hashes, model_folder
+from bighmm.base.foreign_models import WEIGHTS_SAFELY, why_not_opened
 from bighmm.base.json_files import read_object
 from bighmm.base.settings import Between, Positive, fill, shown
 from bighmm.base.tensor_files import read_tensors
@@ -126,9 +127,11 @@ def _load_gguf(path: Path) -> Pretrained:
             '"bighmm[teachers]"'
         ) from None
     try:
-        model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
+        model = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, **WEIGHTS_SAFELY
+        )
     except Exception as error:  # the library raises no narrower class
-        reason = str(error).strip().split("\n")[0]
+        reason = why_not_opened(error)
         raise ValueError(f"{path} is damaged or is not a known GGUF file: {reason}") from None
     return _converted(model.config.to_dict(), model.state_dict(), path)
 
