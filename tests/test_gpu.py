@@ -115,6 +115,7 @@ OTHER_KINDS = {
     "per-token": (ModelSettings(states=64, support="per-token", states_per_token=8), {"width": 32}),
     "feed-forward": (ModelSettings(family="feed-forward"), {}),
     "lstm": (ModelSettings(family="lstm"), {}),
+    "awd-lstm": (ModelSettings(family="awd-lstm"), {"width": 64, "embedding": 32}),
     "transformer": (ModelSettings(family="transformer"), {"width": 32, "layers": 2}),
     "ablation-b": (ModelSettings(states=64, support="dense", parameterisation="ablation-b"), {}),
     "transformer over states": (

@@ -111,11 +111,8 @@ class Training:
 
     def save_model(self) -> None:
         """The model as RUN/model, whole or not at all."""
-
-        def fill(folder: Path) -> None:
-            self.lm.save_pretrained(folder)
-
-        replace_folder(self.run_folder / "model", fill, keep_previous=False)
+        with self.runner.evaluated():
+            self._save_model()
 
     def resume(self) -> None:
         """Go back to the last checkpoint of the run folder."""
@@ -151,15 +148,22 @@ class Training:
         return report
 
     def _check(self, report: StepReport) -> None:
-        valid = self.lm.perplexity(self.corpus, split="valid")
-        self._require_finite(self.step, "validation perplexity", valid.perplexity)
-        best = valid.perplexity < self.best
-        if best:
-            self.best = valid.perplexity
-            self.save_model()
+        with self.runner.evaluated():
+            valid = self.lm.perplexity(self.corpus, split="valid")
+            self._require_finite(self.step, "validation perplexity", valid.perplexity)
+            best = valid.perplexity < self.best
+            if best:
+                self.best = valid.perplexity
+                self._save_model()
         self.schedule.checked(-valid.log_prob / valid.tokens)
         self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
         self.observer.checked(report, valid, best)
+
+    def _save_model(self) -> None:
+        def fill(folder: Path) -> None:
+            self.lm.save_pretrained(folder)
+
+        replace_folder(self.run_folder / "model", fill, keep_previous=False)
 
     def _require_finite(self, step: int, what: str, value: float) -> None:
         if math.isfinite(value):
