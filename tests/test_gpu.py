@@ -156,6 +156,20 @@ def test_what_is_captured(text, tmp_path, kind):
     assert isinstance(steps, CapturedRunner) == (kind != "per-token")
 
 
+def test_averages_captured(text, tmp_path):
+    """A captured step counts the parameters as an eager one does, and validation changes none."""
+    runs = {}
+    for capture in (True, False):
+        wanted = other_recipe(text, "awd-lstm", averaging=0.9, capture=capture)
+        _, _, found = train(wanted, tmp_path / str(capture), "cuda")
+        runs[capture] = (found, load_checkpoint(tmp_path / str(capture))[0].tensors)
+    (captured, tensors), (eager, expected) = runs[True], runs[False]
+    assert captured == pytest.approx(eager, rel=1e-2)
+    assert int(tensors["average.steps"]) == int(expected["average.steps"]) == STEPS
+    for name in (name for name in expected if name.startswith("average.sum.")):
+        torch.testing.assert_close(tensors[name], expected[name], rtol=0.05, atol=5e-3)
+
+
 @pytest.mark.parametrize("support, width", [("dense", 384), ("dense", 512), ("blocked", 512)])
 def test_wide_vectors(text, tmp_path, support, width):
     """What is read together fits into the memory that a program has."""

@@ -26,7 +26,7 @@ from bighmm.lm.baselines.neural import Network, NeuralLM, State
 from bighmm.lm.options import AWDLSTMOptions
 from bighmm.lm.protocol import MatmulDtype
 
-SCALE = 1024.0
+SCALE = 8192.0
 OUTPUT, INPUT, WORDS, LAYERS = 0, 1, 2, 3  # places of masks; each layer has two
 
 
