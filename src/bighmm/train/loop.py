@@ -110,9 +110,12 @@ class Training:
         save_checkpoint(self.run_folder, Checkpoint(self.runner.tensors(), self._state()))
 
     def save_model(self) -> None:
-        """The model as RUN/model, whole or not at all."""
-        with self.runner.evaluated():
-            self._save_model()
+        """The model as RUN/model, whole or not at all; call it in `runner.evaluated()`."""
+
+        def fill(folder: Path) -> None:
+            self.lm.save_pretrained(folder)
+
+        replace_folder(self.run_folder / "model", fill, keep_previous=False)
 
     def resume(self) -> None:
         """Go back to the last checkpoint of the run folder."""
@@ -154,16 +157,10 @@ class Training:
             best = valid.perplexity < self.best
             if best:
                 self.best = valid.perplexity
-                self._save_model()
+                self.save_model()
         self.schedule.checked(-valid.log_prob / valid.tokens)
         self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
         self.observer.checked(report, valid, best)
-
-    def _save_model(self) -> None:
-        def fill(folder: Path) -> None:
-            self.lm.save_pretrained(folder)
-
-        replace_folder(self.run_folder / "model", fill, keep_previous=False)
 
     def _require_finite(self, step: int, what: str, value: float) -> None:
         if math.isfinite(value):
