@@ -115,6 +115,7 @@ OTHER_KINDS = {
     "per-token": (ModelSettings(states=64, support="per-token", states_per_token=8), {"width": 32}),
     "feed-forward": (ModelSettings(family="feed-forward"), {}),
     "lstm": (ModelSettings(family="lstm"), {}),
+    "awd-lstm": (ModelSettings(family="awd-lstm"), {"width": 64, "embedding": 32}),
     "transformer": (ModelSettings(family="transformer"), {"width": 32, "layers": 2}),
     "ablation-b": (ModelSettings(states=64, support="dense", parameterisation="ablation-b"), {}),
     "transformer over states": (
@@ -153,6 +154,20 @@ def test_what_is_captured(text, tmp_path, kind):
     lm = new_model(wanted, corpus).to("cuda", "bfloat16")
     steps = Training(wanted, corpus, lm, tmp_path / "run", Watcher()).runner
     assert isinstance(steps, CapturedRunner) == (kind != "per-token")
+
+
+def test_averages_captured(text, tmp_path):
+    """A captured step counts the parameters as an eager one does, and validation changes none."""
+    runs = {}
+    for capture in (True, False):
+        wanted = other_recipe(text, "awd-lstm", averaging=0.9, capture=capture)
+        _, _, found = train(wanted, tmp_path / str(capture), "cuda")
+        runs[capture] = (found, load_checkpoint(tmp_path / str(capture))[0].tensors)
+    (captured, tensors), (eager, expected) = runs[True], runs[False]
+    assert captured == pytest.approx(eager, rel=1e-2)
+    assert int(tensors["average.steps"]) == int(expected["average.steps"]) == STEPS
+    for name in (name for name in expected if name.startswith("average.sum.")):
+        torch.testing.assert_close(tensors[name], expected[name], rtol=0.05, atol=5e-3)
 
 
 @pytest.mark.parametrize("support, width", [("dense", 384), ("dense", 512), ("blocked", 512)])

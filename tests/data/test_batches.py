@@ -208,6 +208,21 @@ def test_ordered_streams_keep_the_order_of_the_text():
         assert read[0] + read[1] == tokens.tolist()
 
 
+def test_rotated_streams_are_the_text_from_another_place_in_every_epoch():
+    batches = batches_of("rotated", [7, 12, 4], batch=2)
+    tokens, found = corpus([7, 12, 4])[0].tolist(), []
+    for number in range(6):
+        read = [[], []]
+        for batch in epoch(batches, number):
+            for row, part in zip(read, rows(batch), strict=True):
+                row += part
+        found.append(read[0] + read[1])
+    rotations = [tokens[i:] + tokens[:i] for i in range(len(tokens))]
+    assert all(text in rotations for text in found)
+    assert len({tuple(text) for text in found}) > 3
+    assert [b.continues for b in epoch(batches, 1)][:2] == [False, True]
+
+
 def test_a_corpus_smaller_than_the_batch():
     found = epoch(batches_of("streams", [2, 1], batch=100))
     assert sorted(itertools.chain(*rows(found[0]))) == [1, 2, END] and len(found) == 1

@@ -13,10 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bighmm.base import randomness
 from bighmm.data.batches import Batch
 from bighmm.infer.filter import can_be_captured
+from bighmm.lm.baselines.awd_lstm import AWDLSTM
+from bighmm.lm.options import AWDLSTMOptions
 from bighmm.model import params
 from bighmm.model.options import VARIANTS
+from bighmm.train.averaging import Average
 from bighmm.train.expectation_maximisation import ExpectationMaximisation
-from bighmm.train.losses import LabelledLikelihood, Likelihood, Window
+from bighmm.train.losses import CrossEntropy, LabelledLikelihood, Likelihood, Window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.row_adamw import RowAdamW
 from bighmm.train.schedule import make_schedule
@@ -233,6 +236,32 @@ def test_steps_that_change_touched_rows_are_captured(embeddings, transitions, as
     assert questions.asked == []
     for table, was in zip(tables, before, strict=True):
         assert table.grad.is_sparse and 0 < (table != was).any(1).sum() < len(table)
+
+
+def test_a_step_of_an_awd_lstm_with_averaging_asks_the_host_nothing():
+    network = AWDLSTM(AWDLSTMOptions(width=8, embedding=4), 7)
+    settings = TrainingSettings(clip=0.25, averaging=0.9)
+    update = Descent(
+        network,
+        CrossEntropy(network, end=0),
+        settings,
+        make_schedule(settings, 10),
+        average=Average(network, settings.averaging),
+    )
+    ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2]])
+    window, state = Window(ids, torch.tensor([5, 4])), update.initial_state(2)
+    first, second = (randomness.key(1, step) for step in range(2))
+
+    def run(key):
+        update.begin()
+        update.accumulate(window, state, key)
+        update.norm()
+        update.apply(0.01)
+
+    run(first)  # in which moments are made
+    with Questions() as questions:
+        run(second)
+    assert questions.asked == [] and int(update.average.steps) == 2
 
 
 @pytest.mark.parametrize("operands", ["float32", "bfloat16"])

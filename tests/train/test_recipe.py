@@ -140,7 +140,9 @@ def test_packaged_recipes(tmp_path, monkeypatch):
         "distill-gpu": 4096,
         "ptb-32768": 32768,
         "ptb-4096": 4096,
+        "ptb-awd-lstm": 4096,
         "quickstart": 4096,
+        "wikitext2-awd-lstm": 4096,
     }
     quickstart = find_recipe(QUICKSTART)
     assert quickstart.corpus.data == "pydoc" and quickstart != Recipe()
@@ -201,7 +203,7 @@ def test_unknown_names_are_answered_with_a_suggestion():
         ("corpus", "lowercase", "yes", "bool | None"),
         ("training", "lr", "fast", "float"),
         ("training", "lr", False, "float"),
-        ("training", "batches", 3, r"streams \| ordered \| sentences \| windows"),
+        ("training", "batches", 3, r"streams \| ordered \| rotated \| sentences \| windows"),
         ("options", "entering", "network", r"embedding \| mlp"),
     ],
 )

@@ -1,8 +1,8 @@
 """Batches of tokens for training: streams with a carried state, sentences, documents or windows.
 
 A batch is a pure function of data, seed and step, so a run that continues needs only its step
-number. Each epoch has another order of the documents (sentences, articles), except in "ordered"
-streams, which are for models that carry their state from one sentence to the next.
+number. Each epoch has another order of the documents (sentences, articles), except in "ordered" and
+"rotated" streams, which are for models that carry their state from one sentence to the next.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def make_batches(
         raise ValueError(f"batch and window must be at least 1, not {batch} and {window}")
     if len(tokens) == 0:
         raise ValueError("the training split holds no tokens")
-    if kind in ("streams", "ordered"):
-        return Streams(tokens, documents, batch, window, seed, shuffled=kind == "streams")
+    if kind in ("streams", "ordered", "rotated"):
+        return Streams(tokens, documents, batch, window, seed, kind)
     if kind == "sentences":
         return Sentences(tokens, documents, end, batch, seed)
     if kind == "windows":
@@ -79,8 +79,8 @@ def make_batches(
     if kind == "documents":
         return Documents(tokens, documents, batch, window, seed)
     raise ValueError(
-        f"there are no batches of kind {kind!r}; use streams, ordered, sentences, windows or "
-        "documents"
+        f"there are no batches of kind {kind!r}; use streams, ordered, rotated, sentences, "
+        "windows or documents"
     )
 
 
@@ -112,7 +112,12 @@ def labelled_batches(
 
 
 class Streams:
-    """The corpus cut into B contiguous streams; a batch is the next T tokens of each stream."""
+    """The corpus cut into B contiguous streams; a batch is the next T tokens of each stream.
+
+    The documents are shuffled in each epoch ("streams") or as they were written ("ordered"); or the
+    text as it was written begins at another place in each epoch, and goes on from its end to its
+    beginning, so that streams and windows have other bounds ("rotated").
+    """
 
     def __init__(
         self,
@@ -121,9 +126,9 @@ class Streams:
         batch: int,
         window: int,
         seed: int,
-        shuffled: bool,
+        kind: BatchKind,
     ) -> None:
-        self.tokens, self.documents, self.shuffled = tokens, documents, shuffled
+        self.tokens, self.documents, self.kind = tokens, documents, kind
         self.rows, self.window, self.seed = min(batch, len(tokens)), window, seed
         self.shape = (self.rows, window)
         per_row = math.ceil(len(tokens) / self.rows)
@@ -140,8 +145,11 @@ class Streams:
 
     def _compute_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         stream = self.tokens
-        if self.shuffled:
+        if self.kind == "streams":
             stream = _shuffled(self.tokens, self.documents, self.seed, epoch)
+        elif self.kind == "rotated":
+            begin = _generator(self.seed, epoch).integers(len(stream))
+            stream = np.concatenate([stream[begin:], stream[:begin]])
         bounds = np.linspace(0, len(stream), self.rows + 1).round().astype(np.int64)
         return stream, bounds
 

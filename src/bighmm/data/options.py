@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from typing import Literal
 
-BatchKind = Literal["streams", "ordered", "sentences", "windows", "documents"]
+BatchKind = Literal["streams", "ordered", "rotated", "sentences", "windows", "documents"]

@@ -49,6 +49,31 @@ class LSTMOptions:
 
 
 @dataclass(frozen=True)
+class AWDLSTMOptions:
+    """A weight-dropped LSTM (Merity, Keskar & Socher 2017)."""
+
+    width: int = 1150
+    """Of every layer but the last."""
+    embedding: int = 400
+    """Width of the word embeddings and of the last layer."""
+    layers: int = 3
+    dropout: float = 0.4
+    """Of the last layer; as all but the next two, the same at all words of a window."""
+    dropout_words: float = 0.1
+    """Share of the vocabulary whose embeddings are zero in a window."""
+    dropout_weights: float = 0.5
+    """Share of the recurrent weights that are zero in a window."""
+    dropout_input: float = 0.4
+    """Of the embeddings."""
+    dropout_between: float = 0.25
+    """Between layers."""
+    activation_penalty: float = 2.0
+    """Times the mean square of the last layer."""
+    change_penalty: float = 1.0
+    """Times the mean square of the difference between the last layer at neighbouring words."""
+
+
+@dataclass(frozen=True)
 class TransformerOptions:
     """Self-attention over the words before."""
 
@@ -66,6 +91,7 @@ class TransformerOptions:
 
 
 OPTIONS: dict[str, type] = {
+    "awd-lstm": AWDLSTMOptions,
     "feed-forward": FeedForwardOptions,
     "lstm": LSTMOptions,
     "ngram": NgramOptions,

@@ -10,7 +10,8 @@ and memory is set aside in them. Where bursts can differ in the shapes of their 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 from bighmm.base import randomness
 from bighmm.data.batches import Batch, Batches, Labelled
 from bighmm.train.losses import State, Window
-from bighmm.train.runner import StepResult, restore_tensors, saved_tensors
+from bighmm.train.runner import StepResult, averaged, restore_tensors, saved_tensors
 from bighmm.train.update import Update
 
 STEPS_BEFORE_CAPTURE = 3
@@ -81,11 +82,19 @@ class CapturedRunner:
             for (loss, norm), size, batch in zip(outcome, sizes, batches, strict=True)
         ]
 
+    @contextmanager
+    def evaluated(self) -> Iterator[None]:
+        with averaged(self.update.average, self.changed):
+            yield
+        torch.cuda.synchronize(self.device)  # before the next steps, on another stream
+
     def tensors(self) -> dict[str, Tensor]:
-        return saved_tensors(self.update.params, self.update.optimizer, self.state)
+        update = self.update
+        return saved_tensors(update.params, update.optimizer, self.state, update.average)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        state = restore_tensors(self.update.params, self.update.optimizer, tensors)
+        update = self.update
+        state = restore_tensors(update.params, update.optimizer, tensors, update.average)
         if state is not None:
             self._keep(state)
         torch.cuda.synchronize(self.device)

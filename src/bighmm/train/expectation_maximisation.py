@@ -110,6 +110,7 @@ class ExpectationMaximisation:
     """
 
     optimizer = None
+    average = None
 
     def __init__(
         self,

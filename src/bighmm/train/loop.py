@@ -112,7 +112,7 @@ class Training:
         save_checkpoint(self.run_folder, Checkpoint(self.runner.tensors(), self._state()))
 
     def save_model(self) -> None:
-        """The model as RUN/model, whole or not at all."""
+        """The model as RUN/model, whole or not at all; call it in `runner.evaluated()`."""
 
         def fill(folder: Path) -> None:
             self.lm.save_pretrained(folder)
@@ -156,12 +156,13 @@ class Training:
         return report
 
     def _check(self, report: StepReport) -> None:
-        valid = self.lm.perplexity(self.corpus, split="valid")
-        self._require_finite(self.step, "validation perplexity", valid.perplexity)
-        best = valid.perplexity < self.best
-        if best:
-            self.best = valid.perplexity
-            self.save_model()
+        with self.runner.evaluated():
+            valid = self.lm.perplexity(self.corpus, split="valid")
+            self._require_finite(self.step, "validation perplexity", valid.perplexity)
+            best = valid.perplexity < self.best
+            if best:
+                self.best = valid.perplexity
+                self.save_model()
         self.schedule.checked(-valid.log_prob / valid.tokens)
         self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
         self.observer.checked(report, valid, best)

@@ -161,7 +161,10 @@ class LabelledLikelihood:
 
 
 class CrossEntropy:
-    """Of a neural baseline; carried are the network's state, and the last words as "last"."""
+    """Of a neural baseline; carried are the network's state, and the last words as "last".
+
+    The gradient is also that of the network's penalty; the value is the nats per token alone.
+    """
 
     def __init__(self, network: Network, end: int) -> None:
         self.network, self.end = network, end
@@ -174,10 +177,16 @@ class CrossEntropy:
         ids, lengths = window.ids, window.lengths
         inner = {name: tensor for name, tensor in state.items() if name != "last"}
         previous = torch.cat([state["last"].unsqueeze(1), ids[:, :-1]], dim=1)
-        logits, inner = self.network(previous, inner, key.to(ids.device))
+        key = key.to(ids.device)
+        hidden, inner = self.network.hidden(previous, inner, key)
+        dropped = self.network.drop(hidden, key, 0)
+        logits = self.network.logits(dropped)
         each = functional.cross_entropy(logits.flatten(0, 1), ids.flatten(), reduction="none")
         inside = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
         loss = (each * inside.flatten()).sum() / inside.sum()
+        penalty = self.network.penalty(hidden, dropped, inside)
+        if penalty is not None:
+            loss = loss + (penalty - penalty.detach())
         return loss, {**inner, "last": ids[:, -1]}
 
     def prepare(self, batches: Sequence[Batch]) -> None:

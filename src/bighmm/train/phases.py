@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from bighmm.data.batches import Batches, Labelled
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import open_labels
 from bighmm.infer.filter import can_be_captured
+from bighmm.train.averaging import Average
 from bighmm.train.expectation_maximisation import ExpectationMaximisation
 from bighmm.train.initial import embeddings_to_freeze
 from bighmm.train.losses import CrossEntropy, LabelledLikelihood, Likelihood, Loss
@@ -37,8 +39,9 @@ def make_runner(
     per_step = len(corpus.split("train")) if settings.full_batch else batches.tokens_per_step
     labelled = math.ceil(initial.labelled_tokens / per_step) if initial.labels else 0
     frozen = math.ceil(initial.frozen_tokens / per_step)
+    average = Average(lm.params, settings.averaging) if settings.averaging else None
     if recipe.model.family != "hmm" or not (labelled or frozen):
-        return _runner(recipe, lm, batches, schedule)
+        return _runner(recipe, lm, batches, schedule, None, average)
     optimizer = make_optimizer(lm.params, settings) if settings.optimizer == "adamw" else None
     phases, begin = [], 0.0
     for end in sorted({float(labelled), float(frozen), math.inf} - {0.0}):
@@ -47,7 +50,7 @@ def make_runner(
             labels = open_labels(initial.labels, corpus)
             labels.check_states(lm.params.support.label_key())
             read = training_batches(corpus, settings, labels.states)
-        runner = _runner(recipe, lm, read, schedule, optimizer)
+        runner = _runner(recipe, lm, read, schedule, optimizer, average)
         phases.append(Phase(end, runner, frozen=begin < frozen))
         begin = end
     return PhasedRunner(phases, embeddings_to_freeze(lm) if frozen else [])
@@ -85,6 +88,9 @@ class PhasedRunner:
             parameter.requires_grad_(not phase.frozen)
         return phase.runner.run(step, int(min(phase.until - step, count)))
 
+    def evaluated(self) -> AbstractContextManager[None]:
+        return self.phases[self.number].runner.evaluated()
+
     def tensors(self) -> dict[str, Tensor]:
         return {**self.phases[self.number].runner.tensors(), PHASE: torch.tensor(self.number)}
 
@@ -105,11 +111,12 @@ def _runner(
     lm: Any,
     batches: Batches,
     schedule: Schedule,
-    optimizer: torch.optim.AdamW | None = None,
+    optimizer: torch.optim.AdamW | None,
+    average: Average | None,
 ) -> Runner:
     """Captured steps on a GPU where that is possible and wanted, else eager ones."""
     settings, labelled = recipe.training, isinstance(batches, Labelled)
-    update = _update(recipe, lm, labelled, schedule, optimizer)
+    update = _update(recipe, lm, labelled, schedule, optimizer, average)
     capture = settings.capture and lm.device.type == "cuda" and batches.shape is not None
     if capture and not settings.full_batch and _capturable(recipe, lm):
         from bighmm.train.captured import CapturedRunner
@@ -130,6 +137,7 @@ def _update(
     labelled: bool,
     schedule: Schedule,
     optimizer: torch.optim.AdamW | None,
+    average: Average | None,
 ) -> Update:
     settings = recipe.training
     if settings.optimizer == "baum-welch":
@@ -141,7 +149,7 @@ def _update(
         loss = LabelledLikelihood(lm.params)
     else:
         loss = Likelihood(lm.params, settings.state_dropout)
-    return Descent(lm.params, loss, settings, schedule, optimizer)
+    return Descent(lm.params, loss, settings, schedule, optimizer, average)
 
 
 def _capturable(recipe: Recipe, lm: Any) -> bool:

@@ -51,7 +51,7 @@ class CorpusSettings:
 @dataclass(frozen=True)
 class ModelSettings:
     family: str = "hmm"
-    """hmm, or a baseline: ngram, feed-forward, lstm or transformer."""
+    """hmm, or a baseline: ngram, feed-forward, lstm, awd-lstm or transformer."""
     states: int = 4096
     """Hidden states in all."""
     support: str = "blocked"
@@ -74,7 +74,8 @@ class TrainingSettings:
     """Passes over the training text."""
     batches: BatchKind = "streams"
     """streams: shuffled text in windows with the state carried; ordered: the same as it was
-    written; sentences; windows: independent ones; documents: whole ones of a window at most."""
+    written; rotated: the same, from another place in every epoch; sentences; windows: independent
+    ones; documents: whole ones of a window at most."""
     batch: int = 16
     """Rows of a batch."""
     window: int = 32
@@ -100,6 +101,8 @@ class TrainingSettings:
     """Share of every parameter that a step takes away, times the rate; bad for tables of logits."""
     clip: float = 5.0
     """Largest norm of the gradient; 0 turns clipping off."""
+    averaging: float = 0.0
+    """Decay per step of the average of the parameters that is validated and saved; 0: none."""
     schedule: Literal["plateau", "cosine", "constant"] = "cosine"
     """plateau: divide the rate when validation stops improving; cosine: warm-up, then down."""
     plateau_factor: float = 4.0
@@ -390,6 +393,8 @@ def _check(recipe: Recipe) -> None:
             f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
             f"{training.beta1}, {training.beta2} and {training.lr}"
         )
+    if not 0 <= training.averaging < 1:
+        raise ValueError(f"averaging must be from 0 to below 1, not {training.averaging}")
     if training.rows == "touched" and (model.family != "hmm" or training.optimizer != "adamw"):
         kind = model.family if model.family != "hmm" else training.optimizer
         raise ValueError(f"rows = touched is for an HMM that AdamW trains, not for {kind}")
@@ -418,6 +423,11 @@ def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
         raise ValueError(
             f"Baum-Welch makes tables of probabilities, so it needs parameterisation = scalar, "
             f"not {kind}"
+        )
+    if training.averaging:
+        raise ValueError(
+            f"averaging is for gradient descent; for Baum-Welch set it to 0, not "
+            f"{training.averaging}"
         )
     if training.state_dropout != 0:
         raise ValueError(

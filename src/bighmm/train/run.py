@@ -165,7 +165,8 @@ def _train_in_steps(
         training.run(should_stop)
         if existing_folder(folder / "model") is None:
             observer.said("the best model was removed; the last one takes its place")
-            training.save_model()
+            with training.runner.evaluated():
+                training.save_model()
     best = open_model(folder).to(lm.device, recipe.training.matmul_dtype)
     return _Trained(best, training.step, training.seconds)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from bighmm.base import randomness
 from bighmm.base.tensor_files import load_state, read_tensor
 from bighmm.data.batches import Batch, Batches
+from bighmm.train.averaging import Average
 from bighmm.train.losses import State, Window
 from bighmm.train.update import Update
 
-MODEL, OPTIMIZER, CARRIED = "model.", "optimizer.", "carried."  # names in a checkpoint begin so
+# Names in a checkpoint begin so.
+MODEL, OPTIMIZER, AVERAGE, CARRIED = "model.", "optimizer.", "average.", "carried."
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Runner(Protocol):
 
     def run(self, step: int, count: int) -> list[StepResult]:
         """Do steps `step` … `step + count - 1`; fewer come back where one could not be done."""
+        ...
+
+    def evaluated(self) -> AbstractContextManager[None]:
+        """Context in which the parameters are those to evaluate and save."""
         ...
 
     def tensors(self) -> dict[str, Tensor]:
@@ -116,11 +122,16 @@ class EagerRunner:
         self.changed()
         self.state = self._ahead
 
+    def evaluated(self) -> AbstractContextManager[None]:
+        return averaged(self.update.average, self.changed)
+
     def tensors(self) -> dict[str, Tensor]:
-        return saved_tensors(self.update.params, self.update.optimizer, self.state)
+        update = self.update
+        return saved_tensors(update.params, update.optimizer, self.state, update.average)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self.state = restore_tensors(self.update.params, self.update.optimizer, tensors)
+        update = self.update
+        self.state = restore_tensors(update.params, update.optimizer, tensors, update.average)
         self.changed()
 
     def release(self) -> None: ...
@@ -145,6 +156,23 @@ def _threads(most: int | None, device: torch.device) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def averaged(average: Average | None, changed: Callable[[], None]) -> Iterator[None]:
+    """Context in which parameters are their average, if there is one.
+
+    changed: called after every change of them.
+    """
+    if average is None:
+        yield
+        return
+    try:
+        with average.in_place():
+            changed()
+            yield
+    finally:
+        changed()
+
+
 def on_device(batch: Batch, device: torch.device) -> Window:
     states = None if batch.states is None else torch.from_numpy(batch.states).to(device)
     ids, lengths = (torch.from_numpy(part).to(device) for part in (batch.ids, batch.lengths))
@@ -152,20 +180,28 @@ def on_device(batch: Batch, device: torch.device) -> Window:
 
 
 def saved_tensors(
-    params: nn.Module, optimizer: torch.optim.Optimizer | None, state: State | None
+    params: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    state: State | None,
+    average: Average | None = None,
 ) -> dict[str, Tensor]:
-    """Parameters, the optimiser's moments and the carried state, by name; themselves, no copies."""
+    """Parameters, moments, their average and the carried state by name; themselves, no copies."""
     tensors = {f"{MODEL}{k}": v for k, v in params.state_dict().items()}
     if optimizer is not None:
         for index, moments in optimizer.state_dict()["state"].items():
             tensors |= {f"{OPTIMIZER}{index}.{k}": v for k, v in moments.items()}
+    if average is not None:
+        tensors |= {f"{AVERAGE}{k}": v for k, v in average.tensors().items()}
     return tensors | {f"{CARRIED}{k}": v.detach() for k, v in (state or {}).items()}
 
 
 def restore_tensors(
-    params: nn.Module, optimizer: torch.optim.Optimizer | None, tensors: Mapping[str, Tensor]
+    params: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    tensors: Mapping[str, Tensor],
+    average: Average | None = None,
 ) -> State | None:
-    """Put parameters and optimiser back; returns the carried state, if there was one.
+    """Put parameters, optimiser and average back; returns the carried state, if there was one.
 
     Tensors with other names than those of `saved_tensors` are ignored. Raises ValueError if they do
     not fit the parameters.
@@ -185,5 +221,7 @@ def restore_tensors(
                 if value.shape not in ((), parameter.shape, parameter.shape[:1]):
                     raise ValueError(f"the tensor {name} is of shape {list(value.shape)}")
                 optimizer.state[parameter][moment] = value
+    if average is not None:
+        average.restore(tensors, AVERAGE)
     carried = [name for name in tensors if name.startswith(CARRIED)]
     return {n.removeprefix(CARRIED): read_tensor(tensors, n, device) for n in carried} or None

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bighmm.data.batches import Batch
 from bighmm.model.params import Parameterisation
+from bighmm.train.averaging import Average
 from bighmm.train.losses import Loss, State, Window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.row_adamw import RowAdamW
@@ -31,6 +32,11 @@ class Update(Protocol):
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None: ...
+
+    @property
+    def average(self) -> Average | None:
+        """Of the parameters, where it is evaluated in their place."""
+        ...
 
     def initial_state(self, rows: int) -> State:
         """What is carried into the first window of a text."""
@@ -66,7 +72,10 @@ class Update(Protocol):
 
 
 class Descent:
-    """AdamW on the gradient of a loss, with the gradient's norm clipped."""
+    """AdamW on the gradient of a loss, with the gradient's norm clipped.
+
+    average: counts the parameters after every step.
+    """
 
     def __init__(
         self,
@@ -75,8 +84,9 @@ class Descent:
         settings: TrainingSettings,
         schedule: Schedule,
         optimizer: torch.optim.AdamW | None = None,
+        average: Average | None = None,
     ) -> None:
-        self.params, self.loss = params, loss
+        self.params, self.loss, self.average = params, loss, average
         self.largest_norm = settings.clip or math.inf
         self.optimizer = optimizer or make_optimizer(params, settings)
         self.schedule = schedule
@@ -128,6 +138,8 @@ class Descent:
             else:
                 group["lr"] = size
         self.optimizer.step()
+        if self.average is not None:
+            self.average.add()
 
     def _gradients(self) -> list[Tensor]:
         """The numbers of all gradients, of sparse ones those of their rows."""

@@ -71,7 +71,19 @@ class Network(nn.Module):
         key: () int64, see `base.randomness`; dropout is a function of it. None: no dropout.
         """
         hidden, state = self.hidden(previous, state, key)
-        return functional.linear(self.drop(hidden, key, 0), self.words), state
+        return self.logits(self.drop(hidden, key, 0)), state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits (B, T, V) of the words that vectors (B, T, H) predict."""
+        return functional.linear(hidden, self.words)
+
+    def penalty(self, hidden: Tensor, dropped: Tensor, inside: Tensor) -> Tensor | None:
+        """What training adds to the nats per token of a window; None for nothing.
+
+        hidden, dropped: (B, T, H) what `hidden` returned, and the same with dropout.
+        inside: (B, T) bool, False in the padding.
+        """
+        return None
 
     def embed(self, tokens: Tensor, key: Tensor | None) -> Tensor:
         """The embeddings (B, T, H) of tokens (B, T), with dropout if there is a key."""
