@@ -575,7 +575,7 @@ def test_a_text_that_cannot_be_read_is_not_taken_for_the_cache(tmp_path, cache, 
 def test_clusters_that_cannot_be_cached(tmp_path, monkeypatch):
     corpus = prepare(ptb(tmp_path / "ptb"))
     wanted = brown_clusters(corpus, 2).classes
-    (path,) = corpus.folder.glob("brown.*")
+    (path,) = corpus.folder.glob("brown.*.paths")
     path.unlink()
 
     def full(*_):

@@ -7,6 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 
+from bighmm.base.files import write_json
+from bighmm.base.json_files import read_object
 from bighmm.base.locks import LOCK, Busy, temporary_name
 from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import prepare
@@ -134,8 +136,9 @@ def test_resumed_where_it_was_with_relative_paths(stopped, finished):
 def test_resumed_with_the_text_in_another_place(stopped, finished, tmp_path, monkeypatch):
     """Also a run of an earlier version, which has stored a relative path."""
     path = stopped / "recipe.json"
-    absolute = json.dumps(str(tmp_path / "here" / "text.txt"))
-    path.write_text(path.read_text().replace(absolute, '"text.txt"'))
+    earlier = read_object(path)
+    earlier["recipe"]["corpus"]["data"] = "text.txt"
+    write_json(path, earlier)  # without a seal
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=r"text\.txt does not exist"):
         train_run(stopped, saved_recipe(stopped)[0], resume=True)

@@ -20,6 +20,8 @@ from torch import Tensor
 
 from bighmm.base import randomness
 from bighmm.data.batches import Batch, Batches, Labelled
+from bighmm.model.params import Parameterisation
+from bighmm.ops.compiling import can_compile_together, compiled_together
 from bighmm.train.losses import State, Window
 from bighmm.train.runner import StepResult, averaged, restore_tensors, saved_tensors
 from bighmm.train.update import Update
@@ -72,6 +74,8 @@ class CapturedRunner:
         with torch.cuda.stream(self.stream), self.update.precision():
             keys = randomness.key(self.seed, torch.arange(step, step + count))
             self._fill(batches, sizes, keys)
+            if not (self.eager_steps or self.graphs):
+                self._compile()
             for _ in range(count):
                 self._one(shape)
             self.ahead = (step + count, self._batches(step + count, self.at_once))
@@ -121,7 +125,17 @@ class CapturedRunner:
             self.pool = self.pool or graph.pool()
         self.graphs[shape].replay()
 
-    def _body(self) -> None:
+    def _compile(self) -> None:
+        """Compile the kernels of a step at the same time; the step itself does nothing."""
+        if isinstance(self.update.params, Parameterisation) and can_compile_together():
+            with compiled_together():
+                window, state, key, _ = self._given()
+                self.update.begin()
+                self.update.accumulate(window, state, key)
+            self.update.begin()
+
+    def _given(self) -> tuple[Window, State, Tensor, Tensor]:
+        """The window of a step, what is carried into it, its key, and the step size."""
         given = self.given.index_select(0, self.place).squeeze(0)
         number = self.rows * self.window
         ids, lengths, continues, key, states = given.split(
@@ -137,7 +151,10 @@ class CapturedRunner:
             name: torch.where(goes_on.view(1, *[1] * (was.dim() - 1)), was, self.initial[name])
             for name, was in self.state.items()
         }
-        key, size = key.squeeze(0), self.sizes.index_select(0, self.place).squeeze(0)
+        return window, state, key.squeeze(0), self.sizes.index_select(0, self.place).squeeze(0)
+
+    def _body(self) -> None:
+        window, state, key, size = self._given()
         self.update.begin()
         loss, state = self.update.accumulate(window, state, key)
         norm = self.update.norm()

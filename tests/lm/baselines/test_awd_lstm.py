@@ -250,7 +250,7 @@ def test_training_lowers_the_loss_and_resumes_bit_by_bit(text, tmp_path, ask, bi
         ({"dropout_weights": 1.0}, r"dropout_weights must be in \[0, 1\), not 1.0"),
         ({"dropout_input": -0.1}, "dropout_input must be"),
         ({"embedding": 0}, "embedding must be at least 1, not 0"),
-        ({"layers": 0}, "layers must be at least 1"),
+        ({"layers": 0}, "layers must be from 1 to 256"),
         ({"activation_penalty": -1.0}, "activation_penalty must be finite and not below 0"),
         ({"change_penalty": float("inf")}, "change_penalty must be finite"),
     ],
