@@ -1,0 +1,35 @@
+"""All kinds of attack, by name, each with its share of the cases."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from . import files
+from .folders import Originals
+from .outcome import Case, Say, Work
+
+Attack = Callable[[Originals, Case, random.Random, Path, Say], str]
+ATTACKS: dict[str, tuple[Attack, float]] = {
+    "files": (files.attack, 0.5),
+}
+
+
+def work_of(originals: Originals) -> Work:
+    """The function that runs any case."""
+
+    def work(case: Case, draw: random.Random, place: Path, say: Say) -> str:
+        return ATTACKS[case.kind][0](originals, case, draw, place, say)
+
+    return work
+
+
+def cases_of(kinds: Sequence[str], number: int, seed: int) -> list[Case]:
+    """About `number` cases of these kinds by their shares, at least one of each."""
+    total = sum(ATTACKS[kind][1] for kind in kinds)
+    return [
+        Case(kind, seed, i)
+        for kind in kinds
+        for i in range(max(1, round(number * ATTACKS[kind][1] / total)))
+    ]
