@@ -49,7 +49,7 @@ from .commands import ask
 from .outcome import Failure, Refused
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tokenizer_files import bpe, sentencepiece_model  # noqa: E402
+from tokenizer_files import bpe, sentencepiece_model
 
 Question = Callable[[Path], Any]
 LINES = ["w01 w07 w09", "w03", "w39 w02 nowhere"]

@@ -185,8 +185,9 @@ def _run(case: Case, work: Work, folder: Path, pipe: int) -> None:
 
     os.setpgid(0, 0)
     output = (folder / "output").open("w+b", buffering=0)
-    for number, file in ((0, open(os.devnull, "rb")), (1, output), (2, output)):
-        os.dup2(file.fileno(), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number in (1, 2):
+        os.dup2(output.fileno(), number)
     os.chdir(folder / "work")
     _limit(output)
     try:
