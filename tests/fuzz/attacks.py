@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import files, models, rules, texts
+from . import arguments, files, models, rules, texts
 from .folders import Originals
 from .outcome import Case, Say, Work
 
@@ -14,6 +14,7 @@ Attack = Callable[[Originals, Case, random.Random, Path, Say], str]
 ATTACKS: dict[str, tuple[Attack, float]] = {
     "files": (files.attack, 0.5),
     "texts": (texts.attack, 0.1),
+    "arguments": (arguments.attack, 0.2),
     "models": (models.attack, 0.15),
     "rules": (rules.attack, 0.1),
 }

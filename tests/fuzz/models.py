@@ -27,7 +27,7 @@ from .folders import Originals
 from .outcome import Case, Failure, Say
 
 Array = np.ndarray
-MOST_PATHS = 60_000
+MOST_PATHS = 1000  # of a row
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Tables:
                 (*path, z): prob * (self.start if anew else self.moves[path[-1]])[z] * emission
                 for path, prob in found.items()
                 for z, emission in enumerate(self.emissions[:, token])
+                if emission > 0
             }
         return found
 
@@ -125,12 +126,14 @@ class _Check:
     def viterbi(self) -> None:
         found = self.hmm.viterbi(self.rows)
         for b, (row, paths) in enumerate(zip(self.rows, self.paths, strict=True)):
-            best = max(paths.values())
+            best = max(paths.values(), default=0.0)
             path = tuple(found.states[b, : len(row)].tolist())
             if best < 1e-280:
                 continue
             self.close_logs(f"the best path of {row}", float(found.log_prob[b]), best)
-            self.close_logs(f"the path {path} of {row}", float(found.log_prob[b]), paths[path])
+            self.close_logs(
+                f"the path {path} of {row}", float(found.log_prob[b]), paths.get(path, 0.0)
+            )
 
     def next_token(self) -> None:
         found = self.hmm.next_token(self.rows).double()
