@@ -22,10 +22,9 @@ from rich.table import Table
 
 from papers.record import surroundings
 
-from .attacks import ATTACKS, cases_of, work_of
+from .attacks import ATTACKS, cases_of, prepare, work_of
 from .folders import build
 from .outcome import MEMORY, SECONDS, Case, Outcome, Tally, run_cases
-from .texts import prepare_bombs
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "results" / "fuzz.json"
@@ -42,8 +41,7 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=_fast_folder(), prefix="bighmm-fuzz-") as place:
         originals = build(_made(Path(place) / "originals"))
-        if "texts" in kinds:
-            prepare_bombs()
+        prepare(kinds)
         gc.collect()
         gc.freeze()  # so that forked processes share it
         found = _run(cases, work_of(originals), _made(Path(place) / "cases"), asked.jobs)

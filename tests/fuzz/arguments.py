@@ -93,6 +93,7 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
 
 @functools.cache
 def every_command() -> list[Command]:
+    """All commands with their flags; their modules are imported, which takes a while."""
     return commands_with_flags(COMMANDS)
 
 
@@ -157,7 +158,7 @@ def _value(
     if is_path and draw.random() < 0.8:
         original = draw.choice(originals.every)
         inside = original.path.parent / draw.choice(original.files())
-        odd = ("/dev/null", "/dev/zero", "/", "nowhere", ".", "z" * 5000, str(originals.text))
+        odd = ("/dev/null", "/dev/zero", "nowhere", ".", "z" * 5000, str(originals.text))
         return draw.choice((*odd, str(original.path), str(original.path), str(inside)))
     if choices and draw.random() < 0.5:
         return draw.choice(choices)

@@ -29,6 +29,14 @@ def work_of(originals: Originals) -> Work:
     return work
 
 
+def prepare(kinds: Sequence[str]) -> None:
+    """What takes long and is needed by many cases, before they are forked."""
+    if "texts" in kinds:
+        texts.prepare_bombs()
+    if "arguments" in kinds:
+        arguments.every_command()
+
+
 def cases_of(kinds: Sequence[str], number: int, seed: int) -> list[Case]:
     """About `number` cases of these kinds by their shares, at least one of each."""
     total = sum(ATTACKS[kind][1] for kind in kinds)

@@ -208,7 +208,7 @@ def _checked(sentence: str, error: BaseException, library: bool = False) -> dict
     problem = ""
     if not sentence.strip():
         problem = "the refusal says nothing"
-    elif len(sentence) > LONGEST_SENTENCE:
+    elif len(sentence) > LONGEST_SENTENCE and not library:
         problem = f"the refusal has {len(sentence):,} characters: {sentence[:300]}"
     elif library and "\n" in sentence.strip():
         problem = f"the refusal has several lines: {sentence[:1000]}"
