@@ -34,9 +34,10 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
         damaged.append(file.name)
     refitted = original.saved and draw.random() < 0.4
     if refitted:
-        say("hashes corrected")
-        refit_hashes(place)
+        sealed = draw.random() < 0.7
+        say("hashes corrected" if sealed else "hashes corrected, seals left out")
         _refit_vocabulary(place)
+        refit_hashes(place, sealed=sealed)
     os.environ["BIGHMM_CACHE"] = str(place / "cache")
     return judge(
         as_json(question(path)),
@@ -69,7 +70,9 @@ def _refit_vocabulary(place: Path) -> None:
     """Correct the fingerprints of vocabularies, where the vocabulary can still be read."""
     for path in sorted(place.rglob("*.json")):
         with contextlib.suppress(Exception):
-            document = json.loads(path.read_bytes()) if not path.is_symlink() else None
+            if path.is_symlink() or not path.is_file():
+                continue
+            document = json.loads(path.read_bytes())
             where = document if "vocabulary" in document else document["tokenizer"]
             key = "vocabulary" if "vocabulary" in document else "fingerprint"
             if len(where[key]) == 64:

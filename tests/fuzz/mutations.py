@@ -23,6 +23,7 @@ Random = random.Random
 Mutation = Callable[[Random, Path], str]
 
 NESTED = 100_000  # lists within each other
+SEAL = "seal"  # the field in which a JSON file has the hash of its other fields
 RAW = "@raw-json@"  # stands for text that no value is written as
 NUMBERS = (
     *(-1, 0, 1, 2, 3, 7, 255, 256, 65535, 65536, 10**6, 10**9, 2**31, 2**63, 2**64, -(2**63)),
@@ -411,37 +412,46 @@ def lines(draw: Random, file: Path) -> str:
 # Hashes.
 
 
-def refit_hashes(folder: Path) -> None:
-    """Correct every SHA-256 of a file that a JSON file of the same folder has, where it can be."""
-    for path in sorted(folder.rglob("*.json")):
-        if path.is_symlink() or not path.is_file():
-            continue
-        try:
-            document = json.loads(path.read_bytes())
-        except (ValueError, RecursionError):
-            continue
-        try:
-            if _refit(document, path.parent):
-                path.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        except (ValueError, RecursionError):
-            continue
+def refit_hashes(folder: Path, *, sealed: bool = True) -> None:
+    """Correct all SHA-256 that the JSON files of a folder have of others and of themselves.
+
+    sealed: whether a file's hash of itself is corrected, or left out as in older files.
+    """
+    for _ in range(3):  # files with hashes of others, whose hashes again others have
+        for path in sorted(folder.rglob("*.json")):
+            with contextlib.suppress(ValueError, RecursionError):
+                _refit_file(path, sealed)
 
 
-def _refit(value: Any, folder: Path, name: str = "") -> bool:
-    """Correct the hashes in a JSON value in place; whether any was changed."""
-    changed = False
+def _refit_file(path: Path, sealed: bool) -> None:
+    if path.is_symlink() or not path.is_file():
+        return
+    document = json.loads(path.read_bytes())
+    before = json.dumps(document)
+    _refit(document, path.parent)
+    if isinstance(document, dict) and SEAL in document:
+        del document[SEAL]
+        if sealed:
+            document[SEAL] = hashlib.sha256(
+                json.dumps(document, sort_keys=True).encode()
+            ).hexdigest()
+    if json.dumps(document) != before:
+        path.write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+
+def _refit(value: Any, folder: Path, name: str = "") -> None:
+    """Correct the hashes in a JSON value in place."""
     if isinstance(value, list):
-        return any([_refit(item, folder) for item in value])
+        for item in value:
+            _refit(item, folder)
     if not isinstance(value, dict):
-        return False
+        return
     for key, item in value.items():
         file = {"sha256": f"{name}.bin", "documents_sha256": f"{name}.documents.bin"}.get(key, key)
-        digest = _digest(folder / file) if isinstance(item, str) and len(item) == 64 else None
-        if digest is not None and digest != item:
-            value[key] = digest
-            changed = True
-        changed |= _refit(item, folder, key)
-    return changed
+        if isinstance(item, str) and len(item) == 64:
+            value[key] = _digest(folder / file) or item
+        else:
+            _refit(item, folder, key)
 
 
 def _digest(path: Path) -> str | None:
@@ -458,7 +468,7 @@ def _is_json(content: bytes) -> bool:
         return False
     try:
         json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
