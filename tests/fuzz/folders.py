@@ -27,8 +27,9 @@ from bighmm.data.clusters import brown_clusters
 from bighmm.data.corpus import Corpus, describe, open_corpus, prepare
 from bighmm.data.labels import open_labels
 from bighmm.data.tokenizers import Tokenizer, load_tokenizer, open_tokenizer
-from bighmm.distill.labelling import LabelSettings, make_labels
-from bighmm.distill.teachers import RandomTeacher, Reading
+from bighmm.distill.corpus_labels import label_corpus
+from bighmm.distill.labelling import LabelSettings
+from bighmm.distill.teachers import Reading
 from bighmm.hmm import HMM
 from bighmm.interop import from_ctrlg, to_ctrlg
 from bighmm.lm import baselines
@@ -42,7 +43,7 @@ from bighmm.model.params import find
 from bighmm.model.support import Blocked, Dense, PerToken, Support
 from bighmm.train.checkpoint import load_checkpoint
 from bighmm.train.loop import Stopped
-from bighmm.train.recipe import Recipe, find_recipe
+from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, find_recipe
 from bighmm.train.run import saved_recipe, train_run
 
 from .commands import ask
@@ -316,19 +317,17 @@ def _add_corpora(originals: Originals) -> None:
         "cluster": lambda path: ask("cluster", "--data", path, "--classes", 3),
     }
     originals.add(Original("corpus", folder, questions))
-    teacher = RandomTeacher(corpus.tokenizer.size, 4, device=torch.device("cpu"))
-    for name, states, pca in (("dense", 5, None), ("blocked", 8, 2)):
-        support = Dense(5, corpus.tokenizer.size)
-        if name == "blocked":
-            support = Blocked.of(torch.arange(corpus.tokenizer.size) % 4, states)
+    for support, pca in (("dense", None), ("blocked", 2)):
+        labels = originals.place / f"labels-{support}" / "labels"
         settings = LabelSettings(
             pca=pca, cluster_tokens=200, label_tokens=300, reading=Reading(16, 8), iterations=5
         )
-        labels = originals.place / f"labels-{name}" / "labels"
-        make_labels(corpus, teacher, support, settings, out=labels)
-        key = support.label_key()
+        source = CorpusSettings(data=str(originals.text))
+        student = ModelSettings(states=8, support=support, blocks=4)
+        made = label_corpus("random", source, student, settings, out=labels)
+        key = made.manifest["states"]
         asked: dict[str, Question] = {"library": lambda path, key=key: _labels(path, corpus, key)}
-        originals.add(Original(f"labels-{name}", labels, asked))
+        originals.add(Original(f"labels-{support}", labels, asked))
 
 
 def _without_folder(found: dict[str, Any]) -> dict[str, Any]:
