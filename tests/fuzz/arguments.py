@@ -22,6 +22,7 @@ NUMBERS = (
     *("-1", "0", "1", "2", "3", "-0", "+2", "007", "1_0", "1.5", "nan", "inf", "-inf", "1e-320"),
     *("1e308", "1e999", "65536", "1000000000", "9223372036854775808", "9" * 30, "9" * 5000, "٣"),
 )
+SENSIBLE = ("1", "2", "3", "4", "5", "10", "0.5", "0.1", "1e-3")
 WORDS = (
     *("", " ", "x", "auto", "None", "True", "[1]", "{}", "é🦜", "\udcff", "a\tb", "line\nbreak"),
     *("[bold]", "%s{0}", "--", "-", "=", "y" * 100_000, "\x1b[31m", "w01", "w01 w02", "nowhere"),
@@ -65,7 +66,14 @@ WRITTEN = ("--out", "--plot", "--write-docs", "--plots", "--results")
 NEW_NAMES = ("", ".", "new", "a/b/c", "é🦜", "z" * 300, "x.png", "x.paths", "new/../new", "\udcff")
 # Long training is what such a number asks for, and so is help.
 LEFT_OUT = {"--run", "--help", "--json", "--root"}
-LONG = {"--epochs", "--tokens", "--labelled-epochs", "--iterations", "--checks-per-epoch"}
+LONG = {
+    "--epochs",
+    "--tokens",
+    "--contexts",
+    "--labelled-epochs",
+    "--iterations",
+    "--checks-per-epoch",
+}
 TRAINING = ("--states", "4", "--blocks", "2", "--width", "4", "--epochs", "0.1", "--batch", "2")
 
 
@@ -160,9 +168,10 @@ def _value(
         inside = original.path.parent / draw.choice(original.files())
         odd = ("/dev/null", "/dev/zero", "nowhere", ".", "z" * 5000, str(originals.text))
         return draw.choice((*odd, str(original.path), str(original.path), str(inside)))
-    if choices and draw.random() < 0.5:
+    if choices and draw.random() < 0.8:
         return draw.choice(choices)
-    return draw.choice(NUMBERS if draw.random() < 0.7 else WORDS)
+    roll = draw.random()
+    return draw.choice(SENSIBLE if roll < 0.4 else NUMBERS if roll < 0.8 else WORDS)
 
 
 def _check_json(out: str) -> None:

@@ -23,7 +23,9 @@ class Done:
 
 def call(arguments: list[str], stdin: bytes = b"") -> Done:
     """Run a command. What it raises goes on to the caller, as it would show a traceback."""
-    caught = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    caught = [  # as Python opens them
+        io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in ("strict", "backslashreplace")
+    ]
     before = sys.stdin, sys.stdout, sys.stderr
     status: Any = 0
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
