@@ -274,7 +274,10 @@ def _shown(value: Any, raw: str | None) -> str:
 
 def tensors(draw: Random, file: Path) -> str:
     """Change the header or the numbers of a safetensors file."""
-    header, data = read_header(file.read_bytes())
+    try:
+        header, data = read_header(file.read_bytes())
+    except (ValueError, struct.error):  # it has been damaged already
+        return append(draw, file)
     names = [name for name in header if name != "__metadata__"]
     if not names:
         return empty(draw, file)
