@@ -30,7 +30,9 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
         file = place / draw.choice(original.files())
         if file.is_symlink() or not file.is_file() or not file.stat().st_size:
             continue  # it has been damaged already
-        say(f"{file.relative_to(place)}: {mutate(draw, file, others)}")
+        # A user may name a pipe, such as <(command) of a shell, and waits for its other end then.
+        said = mutate(draw, file, others, pipes=original.saved)
+        say(f"{file.relative_to(place)}: {said}")
         damaged.append(file.name)
     refitted = original.saved and draw.random() < 0.4
     if refitted:

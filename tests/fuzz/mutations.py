@@ -36,12 +36,15 @@ RAW_VALUES = (
 )
 
 
-def mutate(draw: Random, file: Path, others: list[Path]) -> str:
-    """Damage a file in a way that fits its content; `others` are files to swap it with."""
+def mutate(draw: Random, file: Path, others: list[Path], pipes: bool = True) -> str:
+    """Damage a file in a way that fits its content.
+
+    others: files to swap it with. pipes: whether a named pipe may take its place.
+    """
     kinds: list[Callable[[], str]] = [
         lambda: draw.choice(BYTES)(draw, file),
         lambda: draw.choice(BYTES)(draw, file),
-        lambda: draw.choice(PLACES)(draw, file),
+        lambda: draw.choice(PLACES if pipes else PLACES[:-1])(draw, file),
         lambda: swap(draw, file, others),
     ]
     content = file.read_bytes()
