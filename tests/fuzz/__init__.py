@@ -9,5 +9,5 @@ in the library), within limits of time and memory. Anything else is a failure.
 - `outcome`: runs a case in a process of its own, with limits.
 - `folders`: the undamaged files and folders, with the questions that are asked of each.
 - `mutations`: damage to files.
-- `files`, `texts`, `arguments`, `models`, `rules`: one kind of attack each.
+- `files`, `texts`, `arguments`, `models`, `rules`, `expressions`: one kind of attack each.
 """

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import arguments, files, models, rules, texts
+from . import arguments, expressions, files, models, rules, texts
 from .folders import Originals
 from .outcome import Case, Say, Work
 
@@ -17,6 +17,7 @@ ATTACKS: dict[str, tuple[Attack, float]] = {
     "arguments": (arguments.attack, 0.2),
     "models": (models.attack, 0.15),
     "rules": (rules.attack, 0.1),
+    "expressions": (expressions.attack, 0.1),
 }
 
 

@@ -34,7 +34,7 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
         said = mutate(draw, file, others, pipes=original.saved)
         say(f"{file.relative_to(place)}: {said}")
         damaged.append(file.name)
-    refitted = original.saved and draw.random() < 0.4
+    refitted = original.saved and draw.random() < 0.6
     if refitted:
         sealed = draw.random() < 0.7
         say("hashes corrected" if sealed else "hashes corrected, seals left out")
