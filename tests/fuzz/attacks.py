@@ -33,7 +33,8 @@ def work_of(originals: Originals) -> Work:
 def prepare(kinds: Sequence[str]) -> None:
     """What takes long and is needed by many cases, before they are forked."""
     if "texts" in kinds:
-        texts.prepare_bombs()
+        for unit in texts.UNITS:
+            texts.bomb(unit)
     if "arguments" in kinds:
         arguments.every_command()
 

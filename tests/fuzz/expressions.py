@@ -243,10 +243,8 @@ def _equal(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_equal, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
-    return (
-        (type(one) is type(other)
-        and one == other)
-        or (isinstance(one, int | float) and isinstance(other, int | float) and one == other)
+    return (type(one) is type(other) and one == other) or (
+        isinstance(one, int | float) and isinstance(other, int | float) and one == other
     )
 
 

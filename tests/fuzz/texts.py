@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import lzma
 import os
 import random
@@ -13,7 +14,7 @@ from .folders import Originals
 from .outcome import Case, Failure, Say
 
 BOMB = 1 << 30  # bytes that an .xz file of some hundred kilobytes becomes
-_bombs: dict[bytes, bytes] = {}
+UNITS = (b"\0", b"a", b"a b ")
 
 
 def attack(originals: Originals, case: Case, draw: random.Random, place: Path, say: Say) -> str:
@@ -126,7 +127,7 @@ def odd_archive(draw: random.Random, content: bytes, say: Say) -> bytes:
     roll = draw.randrange(6)
     if roll == 0:
         say("a bomb")
-        return bomb(draw.choice((b"\0", b"a", b"a b ")))
+        return bomb(draw.choice(UNITS))
     packed = lzma.compress(content)
     if roll == 1:
         return packed[: draw.randrange(len(packed))]
@@ -142,20 +143,10 @@ def odd_archive(draw: random.Random, content: bytes, say: Say) -> bytes:
     return packed
 
 
+@functools.cache
 def bomb(unit: bytes) -> bytes:
-    """A small .xz file of one enormous line."""
-    if unit not in _bombs:
-        packer = lzma.LZMACompressor(preset=0)
-        part = unit * ((1 << 24) // len(unit))
-        parts = [packer.compress(part) for _ in range(BOMB >> 24)]
-        _bombs[unit] = b"".join((*parts, packer.flush()))
-    return _bombs[unit]
-
-
-def prepare_bombs() -> None:
-    """Make the bombs before processes are forked, as it takes a while."""
-    for unit in (b"\0", b"a", b"a b "):
-        bomb(unit)
+    """A small .xz file of one enormous line: many streams, which are read as one."""
+    return lzma.compress(unit * ((1 << 24) // len(unit)), preset=0) * (BOMB >> 24)
 
 
 def _laid_out(draw: random.Random, place: Path, layout: str, name: str, content: bytes) -> Path:
