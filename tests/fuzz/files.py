@@ -25,15 +25,13 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
     say(f"{original.name}, question {name}")
     path = _copied(original, place)
     others = [each.path.parent / file for each in originals.every for file in each.files()]
-    damaged = []
-    for _ in range(draw.choice((1, 1, 1, 1, 2))):
-        file = place / draw.choice(original.files())
-        if file.is_symlink() or not file.is_file() or not file.stat().st_size:
-            continue  # it has been damaged already
+    damaged = draw.sample(
+        original.files(), min(len(original.files()), draw.choice((1, 1, 1, 1, 2)))
+    )
+    for file in damaged:
         # A user may name a pipe, such as <(command) of a shell, and waits for its other end then.
-        said = mutate(draw, file, others, pipes=original.saved)
-        say(f"{file.relative_to(place)}: {said}")
-        damaged.append(file.name)
+        said = mutate(draw, place / file, others, pipes=original.saved)
+        say(f"{file.parent}/{said}")
     refitted = original.saved and draw.random() < 0.6
     if refitted:
         sealed = draw.random() < 0.7
@@ -44,7 +42,9 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
     return judge(
         as_json(question(path)),
         originals.answers[original.name, name],
-        may_differ=refitted or not original.saved or set(damaged) <= set(original.unguarded),
+        may_differ=refitted
+        or not original.saved
+        or {file.name for file in damaged} <= set(original.unguarded),
     )
 
 
