@@ -312,7 +312,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 check_state(shapes, tensors, names)
             with Uninitialised():
                 lm = cls(config.kind, config.options, support, tokenizer)
-            load_state(lm.params, tensors, names)
+            load_state(lm.params, tensors, names, log_zeros=lm.params.tables() is not None)
         except ValueError as error:
             raise ValueError(
                 f"{folder / WEIGHTS} does not fit its configuration: {error}"
