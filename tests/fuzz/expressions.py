@@ -19,7 +19,7 @@ from .folders import Originals
 from .outcome import Case, Failure, Say
 
 LETTERS = "ab1 "
-ODD = ("é", "🦜", "\t", '"', "\\", "a" * 50, "-0.5e3", "ab ab", "\x7f", "\u2028")
+ODD = ("é", "🦜", "\t", '"', "\\", "a" * 12, "-0.5e3", "ab ab", "\x7f", "\u2028")
 
 
 def attack(originals: Originals, case: Case, draw: random.Random, place: Path, say: Say) -> str:

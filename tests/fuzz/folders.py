@@ -174,6 +174,7 @@ def _add_baselines(originals: Originals) -> None:
     small: dict[str, dict[str, Any]] = {
         "ngram": {"order": 3},
         "lstm": {"width": 4, "layers": 1},
+        "awd-lstm": {"width": 5, "embedding": 4, "layers": 2},
         "feed-forward": {"width": 4, "layers": 1, "order": 3},
         "transformer": {"width": 8, "layers": 1, "heads": 2, "context": 4},
     }
