@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: train test test-gpu test-versions stress docs lint clean
+.PHONY: train test test-gpu test-versions stress fuzz docs lint clean
 train: $(VENV)/base.done
 	$(BIN)/bighmm train --recipe quickstart
 
@@ -24,6 +24,12 @@ test-versions:
 # Processes that work in the same folders at the same time, also killed; a quarter of an hour.
 stress: $(VENV)/dev.done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py
+
+# Damaged files, odd texts and arguments, random models and rules: make fuzz CASES=10000 SEED=2
+CASES ?= 2000
+SEED ?= 1
+fuzz: $(VENV)/dev.done
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
 
 # The documentation as a site; warnings are errors.
 docs: $(VENV)/dev.done

@@ -142,6 +142,18 @@ def test_a_module_that_does_not_fit(tmp_path):
             load_state(nn.Linear(5, 4, bias=False), tensors, {name: name for name in state})
 
 
+def test_numbers_that_are_none(tmp_path):
+    for value in (torch.nan, torch.inf, -torch.inf):
+        state = {"weight": torch.zeros(4, 5), "bias": torch.tensor([0, 0, value, 0])}
+        write_tensors(tmp_path / "t", state)
+        names = {name: name for name in state}
+        for tensors in (TensorFile(tmp_path / "t"), state):
+            with pytest.raises(ValueError, match="the tensor bias holds NaN or infinity"):
+                load_state(nn.Linear(5, 4), tensors, names)
+            if value == -torch.inf:  # a probability of zero, in tables of logarithms
+                load_state(nn.Linear(5, 4), tensors, names, log_zeros=True)
+
+
 @pytest.mark.parametrize("content", [None, b"", b"\x10", b"\xff" * 100])
 def test_missing_or_damaged(tmp_path, content):
     if content is not None:

@@ -298,6 +298,21 @@ class TestQuestions:
         assert "the text is empty" in refused("tag", trained, empty)
         assert "standard input holds no text" in refused("score", trained, stdin=empty.encode())
 
+    def test_a_text_from_bytes_that_are_not_utf8(self, refused, trained):
+        said = refused("tag", trained, "w01 \udcff")
+        assert "a text is not Unicode: its character 4 is '\\udcff'" in said
+
+    @pytest.mark.parametrize("n", [10**9, 10**30])
+    def test_more_texts_than_fit_in_memory(self, refused, trained, n):
+        said = "at most 1,000,000 texts are drawn at a time"
+        assert said in refused("sample", trained, "--n", n)
+        assert said in refused("fill", trained, "w01 ___", "--n", n)
+
+    def test_a_long_mistake_is_shortened(self, refused, trained):
+        said = refused("next", trained, "w01", "--device", "x" * 10_000)
+        assert len(said) < 2100 and said.startswith("bighmm: there is no device 'xxx")
+        assert said.endswith("xxx'; use cpu, cuda or auto") and " … " in said
+
     def test_score_of_what_is_not_utf8(self, refused, trained):
         said = refused("score", trained, stdin=b"w01\nw\xff2\n")
         assert "standard input is not UTF-8 at byte 5" in said

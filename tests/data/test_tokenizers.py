@@ -51,6 +51,11 @@ def test_decode_is_the_inverse_of_encode(tokenizer):
             tokenizer.token(wrong)
 
 
+def test_half_characters_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="a text is not Unicode: its character 2 is"):
+        tokenizer.encode("a \ud800")
+
+
 def test_a_saved_or_pickled_tokenizer_is_the_same(tokenizer, tmp_path):
     folder = tmp_path / "saved"
     folder.mkdir()

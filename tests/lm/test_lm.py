@@ -211,6 +211,26 @@ def test_damaged_file(folder, name, damage):
     one_sentence(folder, f"{name} is damaged")
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_parameters_that_are_no_numbers(tmp_path, value):
+    lm = model()
+    with torch.no_grad():
+        next(lm.params.parameters()).view(-1)[0] = value
+    lm.save_pretrained(tmp_path)
+    one_sentence(tmp_path, "holds NaN or infinity")
+
+
+def test_parameters_that_are_too_large(tmp_path):
+    lm = model()
+    with torch.no_grad():
+        for parameter in lm.params.parameters():
+            parameter.fill_(3e38)
+    lm.save_pretrained(tmp_path)
+    read = HMMLM.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="so large that they give no probabilities"):
+        read.hmm()
+
+
 @pytest.mark.parametrize(
     "content", [b'{"format": 1', b"", b"\xff", b"[1]", b"{}", b'{"format": 2}']
 )

@@ -5,11 +5,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 import bighmm
+from bighmm.base.files import sha256_of, write_sealed
+from bighmm.base.json_files import read_object
 from bighmm.interop import from_hmmlearn, to_hmmlearn, to_numpy
 from bighmm.sequences import SequenceHMM
 from bighmm.sequences.rows import read_rows
+from bighmm.sequences.saving import CONFIG, WEIGHTS
 from models import random_hmm
 
 KINDS = {
@@ -100,6 +104,28 @@ def test_settings_are_for_the_next_fit(support, tmp_path):
     assert loaded.score(SEQUENCES) == model.score(SEQUENCES)
     assert np.array_equal(loaded.next_proba(SEQUENCES), model.next_proba(SEQUENCES))
     assert loaded.fit(SEQUENCES).hmm_.num_states == 6 and loaded.n_symbols_ == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("start", 0.5, "start is no distribution"),
+        ("emission", 0.0, "emission is no distribution"),
+        ("emission", np.nan, "emission holds NaN"),
+        ("transition.0", np.inf, "transition.0 holds NaN or infinity"),
+        ("start", 1j, "start is of the type torch.complex"),
+    ],
+)
+def test_tensors_that_are_no_probabilities(tmp_path, name, value, said):
+    SequenceHMM(3, iterations=1, random_state=0).fit(SEQUENCES).save(tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    tensors[name] = tensors[name].to(torch.complex64) if value == 1j else tensors[name].clone()
+    tensors[name].view(-1)[0] = value
+    save_file(tensors, tmp_path / WEIGHTS)
+    config = read_object(tmp_path / CONFIG)
+    write_sealed(tmp_path / CONFIG, config | {"files": {WEIGHTS: sha256_of(tmp_path / WEIGHTS)}})
+    with pytest.raises(ValueError, match=said):
+        SequenceHMM.load(tmp_path)
 
 
 def test_saving_replaces_only_what_was_saved(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -131,11 +132,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
 
 
-def load_state(module: nn.Module, tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> None:
+def load_state(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    names: Mapping[str, str],
+    *,
+    log_zeros: bool = False,
+) -> None:
     """Copy tensors into the parameters and buffers of a module.
 
-    names: the tensor for each entry of the module's state. Raises ValueError with one sentence if
-    an entry is missing or unknown, or has another shape.
+    names: the tensor for each entry of the module's state. log_zeros: as for `check_numbers`.
+    Raises ValueError with one sentence if an entry is missing or unknown, has another shape, or
+    holds what is no number.
     """
     state = module.state_dict()
     check_state({name: tensor.shape for name, tensor in state.items()}, tensors, names)
@@ -144,6 +152,19 @@ def load_state(module: nn.Module, tensors: Mapping[str, Tensor], names: Mapping[
             tensors.read_into(names[name], target)
         else:
             target.copy_(tensors[names[name]])
+        check_numbers(name, target, log_zeros=log_zeros)
+
+
+def check_numbers(name: str, tensor: Tensor, *, log_zeros: bool = False) -> None:
+    """Raises ValueError for NaN and infinity, in one pass without a copy.
+
+    log_zeros: whether -inf, the logarithm of zero, may be there.
+    """
+    if not tensor.numel() or not tensor.is_floating_point():
+        return
+    lowest, highest = (float(bound) for bound in tensor.aminmax())  # both are NaN if one number is
+    if not highest < math.inf or (lowest == -math.inf and not log_zeros):
+        raise ValueError(f"the tensor {name} holds NaN or infinity")
 
 
 def check_state(

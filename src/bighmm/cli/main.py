@@ -27,6 +27,8 @@ COMMANDS = {
     "reproduce": ("bighmm.cli.reproduce", "a paper's tables with our figures beside them"),
 }
 
+LONGEST_SENTENCE = 2000  # characters of a message about a mistake
+
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command of `argv`, or of the command line; a mistake exits with status 2."""
@@ -92,6 +94,9 @@ def _usage() -> str:
 
 
 def _fail(sentence: str) -> None:
-    """Print what is wrong and exit with status 2."""
-    print(f"bighmm: {' '.join(sentence.split())}", file=sys.stderr)
+    """Print what is wrong and exit with status 2; what is very long is shortened in its middle."""
+    line = " ".join(sentence.split())
+    if len(line) > LONGEST_SENTENCE:
+        line = f"{line[: LONGEST_SENTENCE // 2]} … {line[-LONGEST_SENTENCE // 2 :]}"
+    print(f"bighmm: {line}", file=sys.stderr)
     sys.exit(2)

@@ -18,7 +18,7 @@ from torch import Tensor
 from bighmm.base.files import check_hashes
 from bighmm.base.json_files import read_object
 from bighmm.base.settings import Positive, fill
-from bighmm.base.tensor_files import read_tensors
+from bighmm.base.tensor_files import check_numbers, read_tensors
 from bighmm.base.verified import open_numbers
 from bighmm.data.corpus import Corpus
 
@@ -68,9 +68,16 @@ class Labels:
         "centroids" (Z, H) are in the teacher's space, "counts" (Z,) are the numbers of vectors; a
         state with count 0 has no centroid. If the vectors were projected to D principal components,
         there are also "centres" (Z, D), the centroids in that space, "pca.mean" (H,) and
-        "pca.components" (D, H).
+        "pca.components" (D, H). Raises ValueError if the file is damaged.
         """
-        return read_tensors(self.folder / CENTROIDS)
+        path = self.folder / CENTROIDS
+        tensors = read_tensors(path)
+        try:
+            for name, tensor in tensors.items():
+                check_numbers(name, tensor)
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}") from None
+        return tensors
 
 
 def open_labels(folder: str | Path, corpus: Corpus) -> Labels:

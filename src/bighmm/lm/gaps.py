@@ -25,7 +25,7 @@ from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
 from bighmm.lm.gapped_text import Filled, GappedText, Lengths
 from bighmm.lm.protocol import LM
-from bighmm.lm.questions import WordProb, hmm_of, likeliest_words
+from bighmm.lm.questions import WordProb, check_texts, hmm_of, likeliest_words
 
 IMPOSSIBLE = "the known words have probability zero, so nothing fits the gaps"
 
@@ -161,6 +161,7 @@ def draw(
 ) -> list[Filled]:
     """n exact samples: lengths, and tokens of these lengths, given all that is known."""
     check_at_least_one(n, "n")
+    check_texts(n)
     choices = text.choices
     tokens, sizes = text.tokens(choices)
     chosen = torch.zeros(n, dtype=torch.long)

@@ -34,7 +34,13 @@ from bighmm.base.files import (
 from bighmm.base.json_files import read_json, read_record, read_sealed
 from bighmm.base.settings import Count, fill, shown
 from bighmm.base.shapes import Uninitialised
-from bighmm.base.tensor_files import TensorFile, check_state, load_state, write_tensors
+from bighmm.base.tensor_files import (
+    TensorFile,
+    check_numbers,
+    check_state,
+    load_state,
+    write_tensors,
+)
 from bighmm.data.tokenizers import TOKENIZER_FILES, Tokenizer, load_tokenizer
 from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
@@ -44,6 +50,7 @@ from bighmm.lm.gapped_text import GappedText
 from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.model import params
+from bighmm.model.model import Model
 from bighmm.model.options import LATER_OPTIONS, OPTIONS, with_new_names
 from bighmm.model.support import Support, restore_support
 
@@ -82,6 +89,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         self.parameterisation, self.options, self.tokenizer = parameterisation, options, tokenizer
         self.params = params.build(parameterisation, options, support, tokenizer.end, seed)
         self._hmm: HMM | None = None
+        self._folder: Path | None = None  # that it was read from
 
     def encode(self, text: str) -> list[int]:
         """Token ids; a line break is the end mark."""
@@ -92,7 +100,10 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         return self.tokenizer.decode([int(i) for i in ids])
 
     def hmm(self) -> HMM:
-        """The distributional parameters, computed once and cached (see `clear_cache`)."""
+        """The distributional parameters, computed once and cached (see `clear_cache`).
+
+        Raises ValueError if those of a file are so large that they give no probabilities.
+        """
         if self._hmm is None:
             with outside_inference_mode(), torch.no_grad():
                 made = self.params()
@@ -100,6 +111,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 transitions, emissions = made.transitions.detach(), made.emissions.detach()
                 transitions.precompute()
                 made = dataclasses.replace(made, transitions=transitions, emissions=emissions)
+                if self._folder is not None:
+                    _check_probabilities(made, self._folder)
                 self._hmm = HMM.of(made)
         return self._hmm
 
@@ -312,7 +325,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 check_state(shapes, tensors, names)
             with Uninitialised():
                 lm = cls(config.kind, config.options, support, tokenizer)
-            load_state(lm.params, tensors, names)
+            load_state(lm.params, tensors, names, log_zeros=lm.params.tables() is not None)
+            lm._folder = folder
         except ValueError as error:
             raise ValueError(
                 f"{folder / WEIGHTS} does not fit its configuration: {error}"
@@ -356,6 +370,18 @@ def _read_config(folder: Path) -> Config:
     if missing and not whole and config.kind in OPTIONS:
         raise ValueError(f"{path} is damaged: options has no field {min(missing)!r}")
     return dataclasses.replace(config, options=options)
+
+
+def _check_probabilities(model: Model, folder: Path) -> None:
+    """Raises ValueError if what was computed from parameters is NaN or infinite."""
+    try:
+        for tensor in (model.start, *model.transitions.operands, *model.emissions.operands):
+            check_numbers("", tensor, log_zeros=True)
+    except ValueError:
+        raise ValueError(
+            f"{folder / WEIGHTS} is damaged: its parameters are so large that they give no "
+            "probabilities"
+        ) from None
 
 
 def _check_place(folder: Path) -> None:

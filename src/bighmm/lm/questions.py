@@ -26,6 +26,7 @@ from bighmm.lm.rules import Rule, until
 
 LINES_AT_ONCE = 512
 TOKENS_AT_ONCE = 2**14  # padding included
+MOST_TEXTS = 1_000_000  # that are drawn at a time
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def draw_texts(
     generator: torch.Generator | None,
 ) -> list[Sample]:
     """As `sample`; without a generator the random numbers are torch's global ones."""
+    check_texts(n)
     room, before, end = check_length(length, rule), lm.encode(prefix), lm.tokenizer.end
     if rule is None:
         drawn = lm.predictor().sample(n, None, before, generator, temperature, max_length=room)
@@ -166,6 +168,12 @@ def hmm_of(lm: LM, what: str) -> HMM:
     if not isinstance(predictor, HMM):
         raise ValueError(f"the model is not a hidden Markov model, so it has no {what}")
     return predictor
+
+
+def check_texts(n: int) -> None:
+    """Raises ValueError for more texts than are drawn at a time."""
+    if n > MOST_TEXTS:
+        raise ValueError(f"at most {MOST_TEXTS:,} texts are drawn at a time, not {n}; ask again")
 
 
 def check_length(length: int | None, rule: object = None) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from bighmm.base.files import (
@@ -24,7 +25,7 @@ from bighmm.base.files import (
 )
 from bighmm.base.json_files import read_object
 from bighmm.base.settings import Positive, fill
-from bighmm.base.tensor_files import read_tensors, write_tensors
+from bighmm.base.tensor_files import check_numbers, read_tensors, write_tensors
 from bighmm.hmm import HMM
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import restore_support
@@ -33,6 +34,7 @@ from bighmm.model.transitions import restore_transitions
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMATS = ("bighmm.SequenceHMM 1", "bighmm.SequenceHMM 2")
 TRANSITION, SUPPORT = "transition.", "support."  # what names of tensors begin with
+TOLERANCE = 1e-3  # the largest logarithm of a sum of probabilities
 RENAMED = {"parameters": "parameterisation", "n_alive": "n_states_per_symbol"}
 
 
@@ -140,7 +142,33 @@ def _hmm(config: Config, tensors: dict[str, Tensor]) -> HMM:
     transitions = restore_transitions(family.family, operands, family.settings)
     if transitions.num_states != support.num_states:
         raise ValueError(f"its transitions have {transitions.num_states} states")
-    return HMM(tensors["start"], transitions, EmissionTable(tensors["emission"]), support)
+    hmm = HMM(tensors["start"], transitions, EmissionTable(tensors["emission"]), support)
+    _check_probabilities(hmm)
+    return hmm
+
+
+def _check_probabilities(hmm: HMM) -> None:
+    """Raises ValueError if tensors are not probabilities, or what probabilities are made of."""
+    named = {"start": hmm.start, "emission": hmm.emission}
+    named |= {f"{TRANSITION}{n}": t for n, t in enumerate(hmm.transitions.operands)}
+    for name, tensor in named.items():
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"its tensor {name} is of the type {tensor.dtype}")
+        check_numbers(name, tensor, log_zeros=True)
+    totals = {"start": hmm.start.logsumexp(0), "emission": _emission_totals(hmm)}
+    for name, total in totals.items():
+        if not bool((total.abs() < TOLERANCE).all()):
+            raise ValueError(f"its tensor {name} is no distribution")
+
+
+def _emission_totals(hmm: HMM) -> Tensor:
+    """log Σ_x p(x | z) (Z,)."""
+    every = torch.arange(hmm.support.vocabulary_size)
+    states = hmm.support.states(every)  # (V, K)
+    present = states >= 0
+    total = hmm.emission.new_zeros(hmm.support.num_states)
+    total.index_add_(0, states[present], hmm.emission[present].exp())
+    return total.log()
 
 
 def _of_first_format(

@@ -208,7 +208,7 @@ def restore_tensors(
     """
     device = next(params.parameters()).device
     names = {name.removeprefix(MODEL): name for name in tensors if name.startswith(MODEL)}
-    load_state(params, tensors, names)
+    load_state(params, tensors, names, log_zeros=True)
     if optimizer is not None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         optimizer.state.clear()

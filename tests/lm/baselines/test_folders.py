@@ -164,3 +164,21 @@ class TestTables:
         settings = read_object(folder / "ngrams.json")
         write_sealed(folder / "ngrams.json", settings | {"files": {path.name: sha256_of(path)}})
         self.refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "value", "said"),
+    [
+        ("lstm", float("nan"), "holds NaN or infinity"),
+        ("transformer", float("-inf"), "holds NaN or infinity"),
+        ("feed-forward", 3e38, "so large that they give no probabilities"),
+    ],
+)
+def test_parameters_that_give_no_probabilities(tmp_path, family, value, said):
+    kind = find(family)
+    lm = kind.model(kind.options(width=8), Words(["<eos>", "<unk>", "a", "b"]), 1)
+    with torch.no_grad():
+        lm.params.words[2:].fill_(value)
+        lm.params.words[:2].fill_(abs(value))
+    lm.save_pretrained(tmp_path)
+    refused(tmp_path, said)

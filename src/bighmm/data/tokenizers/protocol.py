@@ -38,9 +38,21 @@ class Tokenizer(Protocol):
 
 
 def encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text, by way of `encode_lines`."""
+    """The ids of a text, by way of `encode_lines`; ValueError for what is no Unicode text."""
+    check_text(text)
     ids = [id for line in tokenizer.encode_lines(text.split("\n")) for id in line]
     return ids[:-1]  # no newline follows the last line
+
+
+def check_text(text: str) -> None:
+    """Raises ValueError for a text with half characters, which come from bytes that are no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"a text is not Unicode: its character {error.start} is {text[error.start]!r}; it may "
+            "come from bytes that are not UTF-8"
+        ) from None
 
 
 def decode_lines(

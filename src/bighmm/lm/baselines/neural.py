@@ -225,6 +225,9 @@ class NeuralLM:
             check_state(shapes_of(lambda: cls(options, tokenizer).params), tensors, names)
             lm = cls(options, tokenizer)
             load_state(lm.params, tensors, names)
+            first = lm.predictor().next_token(torch.zeros(1, 0, dtype=torch.long))
+            if not bool(first.logsumexp(1).isfinite()):
+                raise ValueError("its parameters are so large that they give no probabilities")
         except (RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{folder / WEIGHTS} is damaged: {reason}") from None

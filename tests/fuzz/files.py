@@ -1,0 +1,103 @@
+"""Attack: a damaged file of a model, run, checkpoint, corpus, labels or of a user's input."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+from bighmm.data.tokenizers import load_tokenizer
+
+from .folders import Original, Originals, as_json
+from .mutations import mutate, refit_hashes
+from .outcome import Case, Failure, Say
+
+
+def attack(originals: Originals, case: Case, draw: random.Random, place: Path, say: Say) -> str:
+    """Damage one file, or two, and ask a question."""
+    original = draw.choice(originals.every)
+    name, question = draw.choice(sorted(original.questions.items()))
+    say(f"{original.name}, question {name}")
+    path = _copied(original, place)
+    others = [each.path.parent / file for each in originals.every for file in each.files()]
+    damaged = draw.sample(
+        original.files(), min(len(original.files()), draw.choice((1, 1, 1, 1, 2)))
+    )
+    for file in damaged:
+        # A user may name a pipe, such as <(command) of a shell, and waits for its other end then.
+        said = mutate(draw, place / file, others, pipes=original.saved)
+        say(f"{file.parent}/{said}")
+    refitted = original.saved and draw.random() < 0.6
+    if refitted:
+        sealed = draw.random() < 0.7
+        say("hashes corrected" if sealed else "hashes corrected, seals left out")
+        _refit_vocabulary(place)
+        refit_hashes(place, sealed=sealed)
+    os.environ["BIGHMM_CACHE"] = str(place / "cache")
+    return judge(
+        as_json(question(path)),
+        originals.answers[original.name, name],
+        may_differ=refitted
+        or not original.saved
+        or {file.name for file in damaged} <= set(original.unguarded),
+    )
+
+
+def judge(answer: Any, expected: Any, may_differ: bool) -> str:
+    """The status of an answer; `Failure` if it has NaN in it, or differs and must not."""
+    if answer == expected:
+        return "same"
+    if _has_nan(answer):
+        raise Failure(f"there is NaN in the answer: {_difference(answer, expected)}")
+    if not may_differ:
+        raise Failure(f"another answer, in silence: {_difference(answer, expected)}")
+    return "different"
+
+
+def _copied(original: Original, place: Path) -> Path:
+    path = place / original.path.name
+    if original.path.is_file():
+        shutil.copyfile(original.path, path)
+    else:
+        shutil.copytree(original.path, path)
+    return path
+
+
+def _refit_vocabulary(place: Path) -> None:
+    """Correct the fingerprints of vocabularies, where the vocabulary can still be read."""
+    for path in sorted(place.rglob("*.json")):
+        with contextlib.suppress(Exception):
+            if path.is_symlink() or not path.is_file():
+                continue
+            document = json.loads(path.read_bytes())
+            where = document if "vocabulary" in document else document["tokenizer"]
+            key = "vocabulary" if "vocabulary" in document else "fingerprint"
+            if len(where[key]) == 64:
+                where[key] = load_tokenizer(path.parent).fingerprint()
+                path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def _has_nan(answer: Any) -> bool:
+    if isinstance(answer, float):
+        return math.isnan(answer)
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    return isinstance(answer, list) and any(map(_has_nan, answer))
+
+
+def _difference(answer: Any, expected: Any, where: str = "") -> str:
+    """The first place where two answers differ."""
+    if isinstance(answer, dict) and isinstance(expected, dict) and answer.keys() == expected.keys():
+        for key in answer:
+            if answer[key] != expected[key]:
+                return _difference(answer[key], expected[key], f"{where}/{key}")
+    if isinstance(answer, list) and isinstance(expected, list) and len(answer) == len(expected):
+        for place, (one, other) in enumerate(zip(answer, expected, strict=True)):
+            if one != other:
+                return _difference(one, other, f"{where}/{place}")
+    return f"{where} is {str(answer)[:120]}, not {str(expected)[:120]}"
