@@ -55,6 +55,7 @@ from bighmm.ops.blocked_emission import triton as blocked_emissions  # noqa: E40
 from bighmm.ops.carry import triton as carries  # noqa: E402
 from bighmm.ops.chain import triton as chains  # noqa: E402
 from bighmm.ops.dense_chain import triton as dense_chains  # noqa: E402
+from bighmm.ops.feature_dropout import triton as feature_dropouts  # noqa: E402
 from bighmm.ops.flat_chain import triton as flat_chains  # noqa: E402
 from bighmm.ops.gather import triton as gathers  # noqa: E402
 from bighmm.ops.many_adamw import triton as many_adamws  # noqa: E402
@@ -156,6 +157,14 @@ def residual(width):
     residuals.summed(sums)
 
 
+def feature_dropout(width):
+    x, key = torch.zeros(100, width), torch.zeros((), dtype=torch.long)
+    for ids, rate in ((None, 0.5), (torch.arange(100), 0.25)):
+        lowest = round((rate - 0.5) * 2**63) * 2
+        for shared in (False, True):
+            feature_dropouts.drop(x, key, ids, rate, lowest, 2000, shared, rounded=ids is not None)
+
+
 def row_adamw(width):
     table, grad, rate = torch.zeros(200, width), torch.zeros(100, width), torch.zeros(())
     moments = Moments(table, table, torch.zeros(200, dtype=torch.int32))
@@ -178,6 +187,7 @@ def others():
         dense_chain(states, width)
     for width in (64, 256, 512, 1600):
         residual(width)
+        feature_dropout(width)
         row_adamw(width)
     roundings.to_bfloat16_values(torch.zeros(10))
     for size in (32, 1024):

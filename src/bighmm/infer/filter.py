@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bighmm.base.caching import needs_gradient
 from bighmm.infer import dense
-from bighmm.infer.potentials import potentials
+from bighmm.infer.potentials import emitted, potentials
 from bighmm.infer.sequences import (
     Carry,
     Sequences,
@@ -60,6 +60,7 @@ def advance(
     impl: as in `ops`; "loop" and "tree" name the torch forms of `ops.chain`.
     """
     if model.support.is_dense:
+        assert window.hidden is None, "words are hidden in models with blocks or lists of states"
         return dense.advance(model, window, carry, impl)
     kernels = use_triton(model.start, impl)
     if window.ids.numel() and (kernels or (impl == "auto" and not model.start.is_cuda)):
@@ -93,8 +94,6 @@ def _fused(
     chain = model.transitions.blocked_chain(model.support, kernels)
     if chain is None:
         return None
-    batch, time = window.ids.shape
-    emitted = model.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)
     given = Windows(
         window.ids,
         window.fresh,
@@ -104,5 +103,5 @@ def _fused(
         carry.tokens,
         carry.fresh,
     )
-    log_sum, log_alpha = chain(given, model.start, emitted)
+    log_sum, log_alpha = chain(given, model.start, emitted(model, window))
     return log_sum, carry.then(model, window, log_alpha)

@@ -22,6 +22,9 @@ class Sequences:
     ids: Tensor  # (B, T) long
     lengths: Tensor  # (B,) long
     fresh: Tensor  # (B, T) bool: the state at t comes from the start distribution
+    hidden: Tensor | None = None
+    """(B, T) bool: of the token at t it is only known that its states are those that may emit it,
+    in a blocked model the block. Training leaves words out so; other questions do not."""
 
     @staticmethod
     def single(tokens: Tensor) -> Sequences:
@@ -34,12 +37,14 @@ class Sequences:
         """Some of the sequences, cut to the longest of them."""
         lengths = self.lengths[chosen]
         longest = int(lengths.max())
-        return Sequences(self.ids[chosen, :longest], lengths, self.fresh[chosen, :longest])
+        hidden = None if self.hidden is None else self.hidden[chosen, :longest]
+        return Sequences(self.ids[chosen, :longest], lengths, self.fresh[chosen, :longest], hidden)
 
     def window(self, first: int, last: int) -> Sequences:
         """Positions first … last-1 of every sequence."""
         lengths = (self.lengths - first).clamp(0, last - first)
-        return Sequences(self.ids[:, first:last], lengths, self.fresh[:, first:last])
+        hidden = None if self.hidden is None else self.hidden[:, first:last]
+        return Sequences(self.ids[:, first:last], lengths, self.fresh[:, first:last], hidden)
 
     def inside(self) -> Tensor:
         """(B, T) bool: t is not in the padding."""

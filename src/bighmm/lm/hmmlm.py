@@ -66,7 +66,7 @@ OTHERS = (BLOCKS, *TOKENIZER_FILES)
 class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
     """A hidden Markov language model: parameters, support and tokenizer."""
 
-    convention: Convention = "reset"  # that `perplexity` uses if none is given
+    convention: Convention = "reset"  # that it was trained with; questions keep to it
 
     def __init__(
         self,
@@ -110,7 +110,12 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 # They may be the parameters themselves, which ask for a gradient.
                 transitions, emissions = made.transitions.detach(), made.emissions.detach()
                 transitions.precompute()
-                made = dataclasses.replace(made, transitions=transitions, emissions=emissions)
+                made = dataclasses.replace(
+                    made,
+                    transitions=transitions,
+                    emissions=emissions,
+                    reset=self.convention == "reset",
+                )
                 if self._folder is not None:
                     _check_probabilities(made, self._folder)
                 self._hmm = HMM.of(made)
@@ -230,9 +235,11 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         corpus_or_ids: Corpus | Tensor | np.ndarray | list[int],
         *,
         split: str = "test",
-        convention: Convention = "reset",
+        convention: Convention | None = None,
     ) -> Evaluation:
         """Perplexity of a corpus' split, or of a stream of token ids with their end marks.
+
+        convention: without one, that which the model was trained with.
 
         Raises ValueError if the corpus was made with another vocabulary.
         """
@@ -243,7 +250,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             tokens,
             documents=documents,
             vocabulary=vocabulary,
-            convention=convention,
+            convention=convention or self.convention,
             split=name,
         )
 
@@ -280,6 +287,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             "support": described,
             "vocabulary": self.tokenizer.fingerprint(),
         }
+        if self.convention != "reset":
+            config["convention"] = self.convention
         # First, so that a folder that is left half written is recognised and may be overwritten.
         write_json(save_directory / CONFIG, config)
         tensors |= self.params.state_dict()
@@ -326,7 +335,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             with Uninitialised():
                 lm = cls(config.kind, config.options, support, tokenizer)
             load_state(lm.params, tensors, names, log_zeros=lm.params.tables() is not None)
-            lm._folder = folder
+            lm._folder, lm.convention = folder, config.convention
         except ValueError as error:
             raise ValueError(
                 f"{folder / WEIGHTS} does not fit its configuration: {error}"
@@ -345,6 +354,7 @@ class Config:
     vocabulary: str
     files: dict[str, str]
     family: Literal["hmm"] = "hmm"
+    convention: Convention = "reset"
 
 
 def _read_config(folder: Path) -> Config:

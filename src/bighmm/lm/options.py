@@ -1,4 +1,4 @@
-"""Options of the baselines that come with the package, by name, and the default length of texts.
+"""Options of the baselines that come with the package, by name, and what all models share.
 
 They stand apart from what they describe: a command's help must not wait for torch.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Convention = Literal["reset", "carry"]  # after an end mark: start anew, or carry the state on
 DEFAULT_LENGTH = 100  # tokens after the prefix at most, the end mark not counted
 
 

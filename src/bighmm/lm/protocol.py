@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from bighmm.lm.options import Convention
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from bighmm.data.tokenizers import Tokenizer
     from bighmm.lm.evaluation import Evaluation
 
-Convention = Literal["reset", "carry"]  # after an end mark: start anew, or carry the state on
 MatmulDtype = Literal["auto", "float32", "bfloat16"]
 
 
@@ -88,9 +89,12 @@ class LM(Protocol):
         ...
 
     def perplexity(
-        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = ...
+        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention | None = ...
     ) -> Evaluation:
-        """Perplexity of a corpus' split, or of a stream of token ids."""
+        """Perplexity of a corpus' split, or of a stream of token ids.
+
+        convention: without one, the model's own.
+        """
         ...
 
     def save_pretrained(self, save_directory: Path) -> Any:

@@ -14,7 +14,8 @@ from bighmm.base.tensor_files import read_tensor
 class Average:
     """Of parameters θ after n steps: Σ_s (1 − d) d^(n − s) θ_s / (1 − dⁿ), with decay d.
 
-    `add` asks the host for nothing, so a graph can hold it.
+    `add` asks the host for nothing, so a graph can hold it. It reads and writes every row of every
+    table, also where an optimiser changes few of them.
     """
 
     def __init__(self, params: nn.Module, decay: float) -> None:
@@ -41,11 +42,15 @@ class Average:
             return
         weight = 1 - self.decay ** int(self.steps)
         before = {name: p.detach().clone() for name, p in self.parameters.items()}
-        self._put({name: total / weight for name, total in self.sums.items()})
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                torch.div(self.sums[name], weight, out=parameter)
         try:
             yield
         finally:
-            self._put(before)
+            with torch.no_grad():
+                for name, parameter in self.parameters.items():
+                    parameter.copy_(before[name])
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint needs; themselves, no copies."""
@@ -55,8 +60,3 @@ class Average:
         """Put back what `tensors` gave, from tensors whose names begin with `prefix`."""
         for name, target in self.tensors().items():
             target.copy_(read_tensor(tensors, prefix + name, target.device))
-
-    @torch.no_grad()
-    def _put(self, values: Mapping[str, Tensor]) -> None:
-        for name, parameter in self.parameters.items():
-            parameter.copy_(values[name])

@@ -72,6 +72,12 @@ class Training:
         settings = recipe.training
         self.settings, self.corpus, self.lm, self.run_folder = settings, corpus, lm, run
         self.observer = observer
+        if settings.averaging:
+            size = sum(p.nbytes for p in lm.params.parameters())
+            observer.said(
+                f"averaging keeps another {_readable(size)} beside the parameters, and as much "
+                "again during validation"
+            )
         self.batches = training_batches(corpus, settings)
         self.steps_per_epoch = 1 if settings.full_batch else self.batches.steps_per_epoch
         self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
@@ -202,6 +208,11 @@ class Training:
         self.step, self.tokens, self.seconds = state.step, state.tokens, state.seconds
         self.best = math.inf if state.best is None else state.best
         self.log.cut(state.log_bytes)
+
+
+def _readable(size: int) -> str:
+    """So many bytes, in MiB or GiB."""
+    return f"{size / 2**20:.1f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,11 +22,16 @@ from bighmm.infer.filter import advance
 from bighmm.infer.joint import log_joint
 from bighmm.infer.sequences import Sequences, ends_text, unchecked
 from bighmm.lm.baselines.neural import Network
+from bighmm.model.feature_dropout import FeatureRates, dropping
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
+from bighmm.ops.feature_dropout import chosen
 from bighmm.ops.present_blocks import present_blocks
 from bighmm.train import carrying
 from bighmm.train.carrying import State
+
+HIDDEN = 4_000  # the place of the mask of hidden words
+NO_RATES = FeatureRates()
 
 
 class Window(NamedTuple):
@@ -59,15 +65,33 @@ class Loss(Protocol):
 
 
 class Likelihood:
-    """−log p(window | what came before) of an HMM, under state dropout.
+    """−log p(window | what came before) of an HMM, under state dropout and `features` dropout.
+
+    hidden_words: the share of words of which a step is only told the block. The loss is the exact
+    likelihood of what it is told, in nats per word that is not hidden. End marks are never hidden.
+    reset: whether the state after an end mark is drawn anew, or carried on.
 
     Where the parameters can be computed for some blocks alone, only those are that have a word in
     the window or carry a state into it. `most_blocks` is then how many they are at most; if it is
     None they are counted, which asks the device for a number.
     """
 
-    def __init__(self, params: Parameterisation, state_dropout: float = 0.0) -> None:
-        self.params, self.dropout = params, state_dropout
+    def __init__(
+        self,
+        params: Parameterisation,
+        state_dropout: float = 0.0,
+        features: FeatureRates = NO_RATES,
+        hidden_words: float = 0.0,
+        reset: bool = True,
+    ) -> None:
+        _check(params, features)
+        if hidden_words and params.support.is_dense:
+            raise ValueError(
+                "hidden_words hides a word within its block, and a dense model has no blocks; set "
+                "it to 0"
+            )
+        self.params, self.dropout, self.features = params, state_dropout, features
+        self.hidden_words, self.reset = hidden_words, reset
         self.most_blocks: int | None = None
         self._block_of: np.ndarray | None = None  # on the host
         self._carried: np.ndarray | None = None  # the blocks at the ends of the last batch's rows
@@ -84,9 +108,14 @@ class Likelihood:
         model, kept = self._model(window, state, key)
         carry = carrying.to_carry(state, model, kept, self.params.support.num_states)
         sequences = unchecked(model, window.ids, window.lengths)
+        words = window.lengths.sum()
+        if self.hidden_words:
+            hidden = self._hidden(window, key.to(window.ids.device))
+            sequences = replace(sequences, hidden=hidden)
+            words = (words - (hidden & sequences.inside()).sum()).clamp(min=1)
         log_prob, carry = advance(model, sequences, carry)
         state = carrying.from_carry(carry, model, kept)
-        return -log_prob.sum() / window.lengths.sum(), state
+        return -log_prob.sum() / words, state
 
     def precision(self) -> AbstractContextManager[None]:
         return precision_of(self.params)
@@ -121,11 +150,19 @@ class Likelihood:
         blocks = support.partition
         if not self.params.for_some_blocks or blocks is None:
             kept = self._draw_kept(key)
-            return self.params(kept), kept
+            with dropping(self.params, self.features, key):
+                return _with_reset(self.params(kept), self.reset), kept
         tokens = torch.cat([window.ids.reshape(-1), state["tokens"]])
         present = present_blocks(blocks.block_of, tokens, blocks.num_blocks, self.most_blocks)
         some = support.draw_kept_of(self.dropout, key.to(tokens.device), present)
-        return self.params(some, present), some
+        with dropping(self.params, self.features, key):
+            return _with_reset(self.params(some, present), self.reset), some
+
+    def _hidden(self, window: Window, key: Tensor) -> Tensor:
+        """Which words of a window are hidden (B, T)."""
+        rows, time = window.ids.shape
+        found = chosen(self.hidden_words, key, HIDDEN, (rows, time))
+        return found if self.params.end is None else found & (window.ids != self.params.end)
 
     def _draw_kept(self, key: Tensor) -> Tensor | None:
         """The states that survive dropout in a step; the same on every device."""
@@ -141,14 +178,18 @@ class LabelledLikelihood:
     whether the next one is drawn from the start distribution.
     """
 
-    def __init__(self, params: Parameterisation) -> None:
-        self.params = params
+    def __init__(
+        self, params: Parameterisation, features: FeatureRates = NO_RATES, reset: bool = True
+    ) -> None:
+        _check(params, features)
+        self.params, self.features, self.reset = params, features, reset
 
     def initial_state(self, rows: int) -> State:
         return labelled_state(rows, _device(self.params))
 
     def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
-        model = self.params()
+        with dropping(self.params, self.features, key):
+            model = _with_reset(self.params(), self.reset)
         sequences, states, after = labelled_window(model, window, state)
         terms = log_joint(model, sequences, states, state["state"])
         return -terms.sum() / window.lengths.sum(), after
@@ -239,6 +280,18 @@ def tensor_float_32() -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _check(params: Parameterisation, features: FeatureRates) -> None:
+    if features and not params.drops_features:
+        raise ValueError(
+            "dropout of embeddings, vectors and words needs a model that is computed from vectors; "
+            "set embedding_dropout, vector_dropout and word_dropout to 0"
+        )
+
+
+def _with_reset(model: Model, reset: bool) -> Model:
+    return model if reset == model.reset else replace(model, reset=reset)
 
 
 def _device(module: torch.nn.Module) -> torch.device:

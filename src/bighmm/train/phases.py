@@ -15,11 +15,12 @@ from bighmm.data.batches import Batches, Labelled
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import open_labels
 from bighmm.infer.filter import can_be_captured
+from bighmm.model.feature_dropout import FeatureRates
 from bighmm.train.averaging import Average
 from bighmm.train.expectation_maximisation import ExpectationMaximisation
 from bighmm.train.initial import embeddings_to_freeze
 from bighmm.train.losses import CrossEntropy, LabelledLikelihood, Likelihood, Loss
-from bighmm.train.recipe import Recipe
+from bighmm.train.recipe import Recipe, TrainingSettings
 from bighmm.train.runner import EagerRunner, Runner, StepResult
 from bighmm.train.schedule import Schedule
 from bighmm.train.setup import training_batches
@@ -143,13 +144,30 @@ def _update(
     if settings.optimizer == "baum-welch":
         return ExpectationMaximisation(lm.params, settings, schedule, labelled)
     loss: Loss
+    reset = settings.convention == "reset"
     if recipe.model.family != "hmm":
         loss = CrossEntropy(lm.params, lm.end)
     elif labelled:
-        loss = LabelledLikelihood(lm.params)
+        loss = LabelledLikelihood(lm.params, feature_rates(settings), reset)
     else:
-        loss = Likelihood(lm.params, settings.state_dropout)
+        loss = Likelihood(
+            lm.params,
+            settings.state_dropout,
+            feature_rates(settings),
+            settings.hidden_words,
+            reset,
+        )
     return Descent(lm.params, loss, settings, schedule, optimizer, average)
+
+
+def feature_rates(settings: TrainingSettings) -> FeatureRates:
+    """The dropout on vectors that a recipe asks for."""
+    return FeatureRates(
+        settings.embedding_dropout,
+        settings.vector_dropout,
+        settings.word_dropout,
+        shared=settings.dropout_masks == "shared",
+    )
 
 
 def _capturable(recipe: Recipe, lm: Any) -> bool:

@@ -30,6 +30,7 @@ from bighmm.base.reading import read_text
 from bighmm.base.settings import check_seed, check_shares, closest, fill
 from bighmm.data.options import BatchKind
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
+from bighmm.lm.options import Convention
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
 from bighmm.model.options import NeuralOptions, with_new_names
 
@@ -82,6 +83,19 @@ class TrainingSettings:
     """Tokens per row."""
     state_dropout: float = 0.5
     """Share of every block's states that a step does without."""
+    embedding_dropout: float = 0.0
+    """Share of the numbers of state embeddings, as networks read them, that a step does without."""
+    vector_dropout: float = 0.0
+    """The same of the vectors that states have for leaving, entering, choosing and emitting."""
+    word_dropout: float = 0.0
+    """The same of word embeddings."""
+    dropout_masks: Literal["own", "shared"] = "own"
+    """Whether every state and word loses numbers of its own, or all lose the same columns."""
+    hidden_words: float = 0.0
+    """Share of words of which a step is told only the block; needs a blocked model."""
+    convention: Convention = "reset"
+    """After an end mark: reset: the state is drawn anew; carry: it follows from the one before.
+    Training, validation and the saved model keep to it. For carry use batches rotated."""
     optimizer: Literal["adamw", "baum-welch"] = "adamw"
     """adamw: gradient descent; baum-welch: expected counts, of scalar parameters only."""
     rows: Literal["all", "touched"] = "all"
@@ -99,6 +113,12 @@ class TrainingSettings:
     beta2: float = 0.999
     weight_decay: float = 0.0
     """Share of every parameter that a step takes away, times the rate; bad for tables of logits."""
+    weight_decay_states: float | None = None
+    """The same for state embeddings; left out: weight_decay."""
+    weight_decay_words: float | None = None
+    """The same for word embeddings; left out: weight_decay."""
+    weight_decay_networks: float | None = None
+    """The same for all other parameters; left out: weight_decay."""
     clip: float = 5.0
     """Largest norm of the gradient; 0 turns clipping off."""
     averaging: float = 0.0
@@ -369,8 +389,7 @@ def _check(recipe: Recipe) -> None:
         find_support(model.support)
     if model.support == "blocked" and model.paths is None and model.blocks != "words":
         check_shares(model.states, model.blocks)
-    if not 0 <= training.state_dropout < 1:
-        raise ValueError(f"state_dropout must be in [0, 1), not {training.state_dropout}")
+    _check_regularisation(recipe)
     positive = (
         training.epochs,
         training.lr,
@@ -383,11 +402,8 @@ def _check(recipe: Recipe) -> None:
             f"not below, not {', '.join(map(str, positive))} and {training.clip}"
         )
     check_seed(training.seed)
-    if not 0 <= training.weight_decay < math.inf or training.plateau_patience < 1:
-        raise ValueError(
-            f"weight_decay must be finite and not below 0 and plateau_patience not below 1, not "
-            f"{training.weight_decay} and {training.plateau_patience}"
-        )
+    if training.plateau_patience < 1:
+        raise ValueError(f"plateau_patience must be at least 1, not {training.plateau_patience}")
     if not (0 <= training.beta1 < 1 and 0 <= training.beta2 < 1 and training.lr <= 1e30):
         raise ValueError(
             f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
@@ -406,6 +422,34 @@ def _check(recipe: Recipe) -> None:
             f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "
             f"{training.final_lr}"
         )
+
+
+SHARES = ("embedding_dropout", "vector_dropout", "word_dropout", "hidden_words")
+DECAYS = ("weight_decay_states", "weight_decay_words", "weight_decay_networks")
+
+
+def _check_regularisation(recipe: Recipe) -> None:
+    """Shares, and settings that only some models have."""
+    model, training = recipe.model, recipe.training
+    for name in ("state_dropout", *SHARES):
+        share = getattr(training, name)
+        if not 0 <= share < 1:
+            raise ValueError(f"{name} must be in [0, 1), not {share}")
+    for name in ("weight_decay", *DECAYS):
+        decay = getattr(training, name)
+        if decay is not None and not 0 <= decay < math.inf:
+            raise ValueError(f"{name} must be finite and not below 0, not {decay}")
+    used = [name for name in SHARES if getattr(training, name)]
+    used += [name for name in DECAYS if getattr(training, name) is not None]
+    used += ["convention = carry"] if training.convention == "carry" else []
+    if used and (model.family != "hmm" or training.optimizer != "adamw"):
+        kind = model.family if model.family != "hmm" else training.optimizer
+        raise ValueError(f"{used[0]} is for an HMM that AdamW trains, not for {kind}")
+    by_vectors = [name for name in used if name in (*SHARES[:3], *DECAYS)]
+    if by_vectors and model.parameterisation == "scalar":
+        raise ValueError(f"{by_vectors[0]} is for models with embeddings, not for scalar ones")
+    if training.hidden_words and model.support == "dense":
+        raise ValueError("hidden_words hides a word within its block, so support must be blocked")
 
 
 def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:

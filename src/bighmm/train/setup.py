@@ -65,6 +65,7 @@ def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) 
         corpus.tokenizer,
         seed=recipe.training.seed,
     )
+    lm.convention = recipe.training.convention
     initialise(lm, recipe.initial, corpus)
     return lm
 

@@ -158,6 +158,7 @@ def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim
     """AdamW for all parameters of a module; fused, and capturable on a GPU.
 
     With `rows = "touched"`, one that changes only the rows of embeddings that had a gradient.
+    Parameters with other weight decays are groups of their own.
     """
     device = next(params.parameters()).device
     on_gpu = device.type == "cuda"
@@ -168,10 +169,38 @@ def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim
         "fused": True,  # one pass over the numbers, on a CPU too
         "capturable": on_gpu,
     }
+    groups = decay_groups(params, settings)
     if settings.rows == "all":
-        return torch.optim.AdamW(params.parameters(), **given)
+        return torch.optim.AdamW(groups, **given)
     tables = []  # `embeddings` has the networks of factored ones too, which have no rows of states
     if isinstance(params, Parameterisation):
         words = params.word_embedding()
         tables = [*params.state_embeddings(), *([] if words is None else [words])]
-    return RowAdamW(params.parameters(), tables=tables, **given)
+    return RowAdamW(groups, tables=tables, **given)
+
+
+def decay_groups(params: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """The parameters by weight decay, in their order within each group; one group if it is one.
+
+    Roles are state embeddings, word embeddings and all others. Raises ValueError for a decay of
+    embeddings that the model does not have.
+    """
+    words = params.word_embedding() if isinstance(params, Parameterisation) else None
+    embeddings = params.embeddings() if isinstance(params, Parameterisation) else []
+    of_words = {id(words)} - {id(None)}
+    of_states = {id(parameter) for parameter in embeddings} - of_words
+    decays = {
+        "states": settings.weight_decay_states,
+        "words": settings.weight_decay_words,
+        "networks": settings.weight_decay_networks,
+    }
+    for role, found in (("states", of_states), ("words", of_words)):
+        if decays[role] is not None and not found:
+            raise ValueError(f"the {role} of this model have no embeddings to take decay from")
+    groups: dict[float, list[nn.Parameter]] = {}
+    for parameter in params.parameters():
+        here = "states" if id(parameter) in of_states else "networks"
+        decay = decays["words" if id(parameter) in of_words else here]
+        decay = settings.weight_decay if decay is None else decay
+        groups.setdefault(decay, []).append(parameter)
+    return [{"params": some, "weight_decay": decay} for decay, some in groups.items()]

@@ -192,7 +192,7 @@ class NeuralLM:
         return NeuralPredictor(self.params, self.end, self.tokenizer.end)
 
     def perplexity(
-        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "carry"
+        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention | None = None
     ) -> Evaluation:
         """The perplexity of a split of a corpus, or of token ids; every token counts."""
         vocabulary = self.tokenizer.fingerprint()
@@ -200,6 +200,7 @@ class NeuralLM:
         if len(tokens) == 0:
             raise ValueError("perplexity needs at least one token")
         predictor = self.predictor()
+        convention = convention or self.convention
         if convention == "carry":
             stream = torch.from_numpy(np.asarray(tokens).astype(np.int64))
             log_prob = float(predictor.log_prob_of_stream(stream))

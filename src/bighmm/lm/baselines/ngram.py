@@ -91,12 +91,13 @@ class NgramLM:
         return NgramPredictor(self.model, self.tokenizer.end)
 
     def perplexity(
-        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention = "reset"
+        self, corpus_or_ids: Any, *, split: str = "test", convention: Convention | None = None
     ) -> Evaluation:
         """The perplexity of a split of a corpus, or of token ids; every token counts.
 
         Raises ValueError for the convention "carry": contexts never reach over an end mark.
         """
+        convention = convention or self.convention
         if convention != "reset":
             raise ValueError("an n-gram model carries nothing over an end mark; leave out --carry")
         vocabulary = self.tokenizer.fingerprint()

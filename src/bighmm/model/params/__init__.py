@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bighmm.base.registry import Registry
 from bighmm.base.shapes import shapes_of
+from bighmm.model.feature_dropout import FeatureDropout
 from bighmm.model.model import Model
 from bighmm.model.networks.backbone import Backbone
 from bighmm.model.options import OPTIONS
@@ -56,12 +57,17 @@ class Parameterisation(nn.Module):
     With `row_gradients` tables of which `forward(kept)` takes rows may have sparse gradients, of
     these rows alone (`take_rows(..., sparse=True)`), which `train.row_adamw.RowAdamW` reads.
     Training sets it. Tables that ignore it have dense gradients and are updated in all rows.
+
+    While `feature_dropout` is set, `forward` masks its vectors; where `drops_features` is False it
+    has none and training with such dropout is refused.
     """
 
     support: Support
     end: int | None
     matmul_dtype: MatmulDtype = "float32"
     row_gradients: bool = False
+    drops_features: bool = False
+    feature_dropout: FeatureDropout | None = None
 
     def forward(self, kept: Tensor | None = None) -> Model:
         """The model over the states `kept` (Z',), or all; everything is normalised over them."""

@@ -42,6 +42,8 @@ WIDEST = 512  # vectors that the kernels can multiply; wider ones are multiplied
 
 
 class Neural(Parameterisation):
+    drops_features = True
+
     def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
         super().__init__()
         _check(options)
@@ -128,9 +130,11 @@ class Neural(Parameterisation):
         taken = None if over_states else kept
         state = self.state(taken, self.impl, present, self.row_gradients)
         vectors = {role: state[role] for role in self.roles}
-        vectors |= self._through_networks(vectors)
+        vectors |= self._through_networks([state[role] for role in self.made], taken)
         if over_states and kept is not None:
             vectors = {role: x.index_select(0, kept) for role, x in vectors.items()}
+        if self.feature_dropout is not None:
+            vectors = self.feature_dropout.vectors(vectors, kept, self.impl)
         if self.rounds:
             kernels = use_triton(next(iter(vectors.values()))) and self._fused()
             for role in self.roles:
@@ -138,8 +142,10 @@ class Neural(Parameterisation):
                     vectors[role] = round_to_bfloat16(vectors[role])
         return vectors
 
-    def _through_networks(self, vectors: dict[str, Tensor]) -> dict[str, Tensor]:
-        inputs = [vectors[role] for role in self.made]
+    def _through_networks(self, inputs: list[Tensor], kept: Tensor | None) -> dict[str, Tensor]:
+        """The vectors of the roles that are `made`, from the embeddings of each."""
+        if self.feature_dropout is not None:
+            inputs = self.feature_dropout.embeddings(inputs, kept, self.impl)
         if not self.options.monolithic:
             found = apply(self.networks.values(), inputs, self.impl)
         elif self.options.embeddings == "independent":
@@ -185,7 +191,10 @@ class Neural(Parameterisation):
             if kept is not None:
                 cells = self.support.restrict_cells(cells, kept)
             return EmissionTable(support.normalise(cells))
-        words = round_to_bfloat16(self.words) if self.rounds else self.words
+        words: Tensor = self.words
+        if self.feature_dropout is not None:
+            words = self.feature_dropout.words(words, self.impl)
+        words = round_to_bfloat16(words) if self.rounds else words
         bias = self.word_bias if self.options.word_bias else words.new_zeros(len(words))
         wide = self.options.width > WIDEST
         if self.rounds and not wide and support.is_dense:

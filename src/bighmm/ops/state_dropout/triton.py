@@ -35,7 +35,8 @@ def draw(groups: int, size: int, keep: int, key: Tensor, chosen: Tensor | None =
 
 
 @triton.jit
-def _scrambled(x):
+def scrambled(x):
+    """As `base.randomness.scrambled`, for int64 numbers."""
     x = x * _GOLDEN
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _FIRST
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _SECOND
@@ -52,11 +53,11 @@ def _draw(
         group = tl.load(chosen + place)
     base = tl.load(key) + group * size
     state = tl.arange(0, SIZE)
-    noise = _scrambled(base + state)
+    noise = scrambled(base + state)
     rank = tl.zeros([SIZE], tl.int32)
     for first in range(0, size, AT_ONCE):
         other = first + tl.arange(0, AT_ONCE)
-        lower = (_scrambled(base + other)[None, :] < noise[:, None]) & (other < size)[None, :]
+        lower = (scrambled(base + other)[None, :] < noise[:, None]) & (other < size)[None, :]
         rank += tl.sum(lower.to(tl.int32), 1)
     stays = (rank < keep) & (state < size)
     within = tl.cumsum(stays.to(tl.int32), 0) - 1
