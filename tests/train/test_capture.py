@@ -16,6 +16,7 @@ from bighmm.infer.filter import can_be_captured
 from bighmm.lm.baselines.awd_lstm import AWDLSTM
 from bighmm.lm.options import AWDLSTMOptions
 from bighmm.model import params
+from bighmm.model.feature_dropout import FeatureRates
 from bighmm.model.options import VARIANTS
 from bighmm.train.averaging import Average
 from bighmm.train.expectation_maximisation import ExpectationMaximisation
@@ -68,8 +69,8 @@ def stand_in(kind, support, operands, states=12, vocabulary=7):
     return made
 
 
-def one_step(module, dropout, step):
-    likelihood = Likelihood(module, dropout)
+def one_step(module, dropout, step, **more):
+    likelihood = Likelihood(module, dropout, **more)
     lengths = torch.tensor([5, 5, 3])
     ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2], [3, 3, 1, 0, 0]])
     state, key = likelihood.initial_state(3), randomness.key(1, step)
@@ -122,6 +123,21 @@ def asked_in_a_step(case, dropout):
 @pytest.mark.parametrize("case", [c for c in CAPTURED if c[1] == "blocked"], ids="-".join)
 def test_a_captured_step_asks_the_host_nothing(case, dropout, as_on_a_gpu):
     assert asked_in_a_step(case, dropout) == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_step_with_masked_vectors_and_hidden_words_asks_nothing_either(shared, as_on_a_gpu):
+    """And gives what the torch form gives, with the same masks."""
+    more = {"features": FeatureRates(0.2, 0.3, 0.4, shared), "hidden_words": 0.3, "reset": False}
+    results = []
+    for operands in ("bfloat16", "float32"):  # the kernels, and torch
+        module = stand_in("neural", "blocked", operands)
+        run = one_step(module, 0.5, 0, **more)
+        run()
+        with Questions() as questions:
+            results.append(float(run().detach()))
+        assert questions.asked == []
+    assert results[0] == pytest.approx(results[1], rel=0.02)
 
 
 @pytest.mark.parametrize("kind", ["neural", "scalar"])

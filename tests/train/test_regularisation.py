@@ -33,7 +33,7 @@ def build(support=BLOCKED, end=0, **options):
 
 def loss_of(likelihood, step=0):
     found, _ = likelihood(WINDOW, likelihood.initial_state(3), randomness.key(1, step))
-    return found
+    return found.detach()
 
 
 @pytest.mark.parametrize("rates", [ALL, FeatureRates(0.3, 0.3, 0.3, shared=True)])
@@ -74,19 +74,13 @@ def test_each_rate_has_an_effect_of_its_own(which):
     assert torch.isfinite(first)
 
 
-def test_a_state_loses_the_same_numbers_whichever_states_are_computed():
+def test_a_state_loses_the_same_numbers_whichever_states_are_computed(monkeypatch):
     """With all states and with those of some blocks the step is the same."""
     module = build()
     likelihood = Likelihood(module, 0.5, ALL)
     some = loss_of(likelihood)
-    type(module).for_some_blocks, before = (
-        property(lambda self: False),
-        type(module).for_some_blocks,
-    )
-    try:
-        torch.testing.assert_close(loss_of(likelihood), some)
-    finally:
-        type(module).for_some_blocks = before
+    monkeypatch.setattr(type(module), "for_some_blocks", False)
+    torch.testing.assert_close(loss_of(likelihood), some)
 
 
 def test_labelled_text_is_trained_with_it_too():
@@ -96,7 +90,7 @@ def test_labelled_text_is_trained_with_it_too():
     found = []
     for rates in (FeatureRates(), ALL):
         loss = LabelledLikelihood(module, rates)
-        found.append(float(loss(window, loss.initial_state(3), randomness.key(1, 0))[0]))
+        found.append(float(loss(window, loss.initial_state(3), randomness.key(1, 0))[0].detach()))
     assert found[0] != found[1]
 
 
@@ -135,7 +129,8 @@ def test_hidden_words_are_summed_out(support, reset):
             alpha = alpha * (here if unknown[t] else emission[:, token])
         total += float(alpha.sum().log())
     words = int(LENGTHS.sum()) - int((hidden & (torch.arange(5) < LENGTHS.unsqueeze(1))).sum())
-    assert float(loss_of(likelihood)) == pytest.approx(-total / words, rel=1e-9)
+    # What is carried into the first window is in float32.
+    assert float(loss_of(likelihood)) == pytest.approx(-total / words, rel=1e-7)
 
 
 def test_a_hidden_word_is_any_word_of_its_block():
@@ -148,17 +143,15 @@ def test_a_hidden_word_is_any_word_of_its_block():
             [x for x in range(7) if x % 3 == token % 3] if unknown[t] else [token]
             for t, token in enumerate(row[:length])
         ]
-        # A word that could be the end mark is not the end mark: its place is known to be none.
-        texts = [text for text in itertools.product(*choices)]
-        endless = HMM.of(hmm)
         ends = [t for t, token in enumerate(row[:length]) if token == 0]
-        total += _summed(endless, texts, ends)
+        total += _summed(hmm, list(itertools.product(*choices)), ends)
         words += sum(not u for u in unknown[:length])
     assert float(loss_of(likelihood)) == pytest.approx(-total / words, rel=1e-9)
 
 
 def _summed(hmm, texts, ends):
-    """log Σ p over texts that start anew after the places `ends`, and nowhere else."""
+    """log Σ p over texts that start anew after the places `ends`, and nowhere else: also an end
+    mark in a hidden place, which is a word of its block, does not end the text there."""
     cuts = [0, *[e + 1 for e in ends]]
     parts = []
     for first, last in itertools.pairwise([*cuts, len(texts[0])]):
