@@ -159,7 +159,7 @@ def _summed(hmm, texts, ends):
             some = sorted({text[first:last] for text in texts})
             one = HMM(hmm.start, hmm.transitions, hmm.emissions, hmm.support, 0, reset=False)
             parts.append(one.log_prob([list(t) for t in some]).logsumexp(0))
-    return float(torch.stack(parts).sum())
+    return float(torch.stack(parts).sum().detach())
 
 
 def test_dense_models_hide_no_words():
@@ -174,10 +174,10 @@ def test_without_reset_the_state_goes_on():
     for part in (slice(0, 2), slice(2, 5)):  # in two windows
         window = Window(IDS[:, part], (LENGTHS - part.start).clamp(0, part.stop - part.start))
         loss, state = carried(window, state, randomness.key(1, 0))
-        total += float(loss) * int(window.lengths.sum())
+        total += float(loss.detach()) * int(window.lengths.sum())
     model = module()
     one = HMM(model.start, model.transitions, model.emissions, model.support, 0, reset=False)
-    expected = float(one.log_prob(IDS, LENGTHS).sum())
+    expected = float(one.log_prob(IDS, LENGTHS).sum().detach())
     assert -total == pytest.approx(expected)
     assert float(loss_of(Likelihood(module))) * 13 != pytest.approx(total)
 

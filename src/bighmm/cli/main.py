@@ -19,6 +19,7 @@ COMMANDS = {
     "tag": ("bighmm.cli.states", "the most likely states of a text, and what they stand for"),
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
     "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),
+    "mix": ("bighmm.cli.mixing", "several HMMs as one"),
     "guide": ("bighmm.cli.guide", "a language model's text under a rule"),
     "distill": ("bighmm.cli.distill", "labels for training from a teacher's vectors"),
     "distill-lm": ("bighmm.cli.distill_lm", "an HMM trained on a language model's own texts"),

@@ -103,5 +103,8 @@ def _fused(
         carry.tokens,
         carry.fresh,
     )
-    log_sum, log_alpha = chain(given, model.start, emitted(model, window))
+    found = chain(given, model.start, emitted(model, window))
+    if found is None:
+        return None
+    log_sum, log_alpha = found
     return log_sum, carry.then(model, window, log_alpha)

@@ -134,16 +134,26 @@ def sum_over_sentences(
     at_once: int = SENTENCES_AT_ONCE,
 ) -> float:
     """log p of all sentences, each of them independent of the others."""
+    return float(sentence_log_probs(predictor, tokens, documents, at_once).sum())
+
+
+def sentence_log_probs(
+    predictor: Predictor,
+    tokens: np.ndarray,
+    documents: np.ndarray | None = None,
+    at_once: int = SENTENCES_AT_ONCE,
+) -> np.ndarray:
+    """log p of each sentence of a stream, in their order."""
     bounds = sentence_bounds(tokens, -1 if predictor.end is None else predictor.end, documents)
     lengths = np.diff(bounds)
     by_length = np.argsort(-lengths, kind="stable")
-    total = 0.0
+    found = np.empty(len(lengths))
     for i in range(0, len(by_length), at_once):
         rows = by_length[i : i + at_once]
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
         log_probs = predictor.log_prob(ids, torch.from_numpy(lengths[rows]))
-        total += float(log_probs.double().sum())
-    return total
+        found[rows] = log_probs.double().cpu().numpy()
+    return found
 
 
 class Stream(NamedTuple):

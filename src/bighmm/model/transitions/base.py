@@ -23,7 +23,8 @@ EVERY = slice(None)
 
 # log p (B,) of windows in blocks, and log_alpha (B, K) at their end, from the windows, the start
 # distribution (Z,) and the emissions of their words (B, T, K); differentiable in all tensors.
-BlockedChain = Callable[[Windows, Tensor, Tensor], tuple[Tensor, Tensor]]
+# None for windows that it cannot do.
+BlockedChain = Callable[[Windows, Tensor, Tensor], tuple[Tensor, Tensor] | None]
 
 
 class Transitions(Protocol):

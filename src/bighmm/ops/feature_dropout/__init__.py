@@ -43,7 +43,7 @@ def drop_features(
         result, operand = _Dropped.apply(x, rate, key, place, ids, shared)
         keep_operand(result, operand)
         return result
-    kept = chosen(1 - rate, key, place, x.shape, ids, shared=shared)
+    kept = chosen(1 - rate, key, place, (len(x), x.shape[1]), ids, shared=shared)
     return torch.where(kept, x * (1 / (1 - rate)), 0.0)
 
 
@@ -101,5 +101,5 @@ class _Dropped(torch.autograd.Function):
         from bighmm.ops.feature_dropout import triton
 
         key, ids = ctx.saved_tensors
-        of_x, _ = triton.drop(grad, key, ids, *ctx.given, rounded=False)
-        return of_x, None, None, None, None, None
+        found = triton.drop(grad, key, ids, *ctx.given, rounded=False)
+        return found[0], None, None, None, None, None
