@@ -11,6 +11,7 @@ from bighmm.cli.main import main
 from bighmm.data.corpus import prepare
 from bighmm.lm.evaluation import deviation_from_one, evaluate
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.mixing import fitted_weights, mix
 from bighmm.model.params.neural import NeuralOptions
 from bighmm.train.captured import CapturedRunner
 from bighmm.train.checkpoint import load_checkpoint
@@ -107,6 +108,39 @@ def test_touched_rows_as_on_a_cpu(text, tmp_path):
     assert parts == pytest.approx(on_gpu, rel=1e-2)
 
 
+REGULARISED = {
+    "own masks": {"embedding_dropout": 0.2, "vector_dropout": 0.1, "word_dropout": 0.2},
+    "shared masks": {"vector_dropout": 0.1, "word_dropout": 0.2, "dropout_masks": "shared"},
+    "hidden words": {"hidden_words": 0.3},
+    "decays": {"weight_decay_states": 0.1, "weight_decay_words": 0.3},
+    "carry": {"convention": "carry", "batches": "rotated"},
+}
+
+
+@pytest.mark.parametrize("capture", [True, False])
+@pytest.mark.parametrize("more", REGULARISED.values(), ids=REGULARISED)
+def test_regularised_as_on_a_cpu(text, tmp_path, more, capture):
+    wanted = recipe(text, state_dropout=0.5, rows="touched", capture=capture, **more)
+    _, _, on_cpu = train(wanted, tmp_path / "cpu", "cpu")
+    lm, corpus, on_gpu = train(wanted, tmp_path / "gpu", "cuda")
+    assert len(on_gpu) == STEPS and on_gpu == pytest.approx(on_cpu, rel=1e-2)
+    assert deviation_from_one(lm.hmm(), corpus.split("valid")) < 1e-4
+
+
+def test_a_mixture_on_a_gpu(text, tmp_path):
+    lms = []
+    for seed in (1, 2):
+        lm, corpus, _ = train(recipe(text, seed=seed), tmp_path / str(seed), "cuda")
+        lms.append(lm)
+    mixed = mix(lms, fitted_weights(lms, corpus))
+    assert mixed.device.type == "cuda"
+    assert deviation_from_one(mixed.hmm(), corpus.split("valid")) < 1e-4
+    for convention in ("reset", "carry"):
+        here = mixed.to("cuda", "bfloat16").perplexity(corpus, convention=convention).perplexity
+        there = mixed.to("cpu", "bfloat16").perplexity(corpus, convention=convention).perplexity
+        assert here == pytest.approx(there, rel=1e-3)
+
+
 OTHER_KINDS = {
     "scalar, blocked": (ModelSettings(states=64, blocks=8, parameterisation="scalar"), {}),
     "scalar, dense": (ModelSettings(states=20, support="dense", parameterisation="scalar"), {}),
@@ -156,11 +190,16 @@ def test_what_is_captured(text, tmp_path, kind):
     assert isinstance(steps, CapturedRunner) == (kind != "per-token")
 
 
-def test_averages_captured(text, tmp_path):
+@pytest.mark.parametrize("kind", ["awd-lstm", "hmm"])
+def test_averages_captured(text, tmp_path, kind):
     """A captured step counts the parameters as an eager one does, and validation changes none."""
     runs = {}
     for capture in (True, False):
-        wanted = other_recipe(text, "awd-lstm", averaging=0.9, capture=capture)
+        given = {"averaging": 0.9, "capture": capture}
+        if kind == "hmm":
+            wanted = recipe(text, state_dropout=0.5, rows="touched", **given)
+        else:
+            wanted = other_recipe(text, kind, **given)
         _, _, found = train(wanted, tmp_path / str(capture), "cuda")
         runs[capture] = (found, load_checkpoint(tmp_path / str(capture))[0].tensors)
     (captured, tensors), (eager, expected) = runs[True], runs[False]
