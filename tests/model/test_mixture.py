@@ -140,6 +140,7 @@ SCALAR = {"parameterisation": "scalar", "options": {}, "states": 3}
 def test_the_parameterisation():
     module = build([NEURAL, SCALAR])
     assert isinstance(module, Mixture) and len(module.parts) == 2
+    assert module.log_zeros and not module.parts[0].log_zeros
     hmm = HMM.of(module())
     total = hmm.next_token([[1, 2], [0, 3]]).exp().sum(1)
     torch.testing.assert_close(total, torch.ones(2))

@@ -334,7 +334,7 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
                 check_state(shapes, tensors, names)
             with Uninitialised():
                 lm = cls(config.kind, config.options, support, tokenizer)
-            load_state(lm.params, tensors, names, log_zeros=lm.params.tables() is not None)
+            load_state(lm.params, tensors, names, log_zeros=lm.params.log_zeros)
             lm._folder, lm.convention = folder, config.convention
         except ValueError as error:
             raise ValueError(

@@ -101,6 +101,11 @@ class Parameterisation(nn.Module):
             set_possible(logits, log_probs)
 
     @property
+    def log_zeros(self) -> bool:
+        """Whether parameters may be -inf, the logarithm of zero."""
+        return self.tables() is not None
+
+    @property
     def cpu_threads(self) -> int | None:
         """How many threads of a CPU a training step can use at most; None for as many as it has."""
         return None

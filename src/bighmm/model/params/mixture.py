@@ -60,6 +60,10 @@ class Mixture(Parameterisation):
         self.parts = nn.ModuleList(parts)
         self.weights = nn.Parameter(torch.zeros(len(parts)))  # logits
 
+    @property
+    def log_zeros(self) -> bool:
+        return any(part.log_zeros for part in self.parts)
+
     def forward(self, kept: Tensor | None = None) -> Model:
         """The model over all states; a mixture is not trained with state dropout."""
         if kept is not None:
