@@ -44,6 +44,10 @@ def test_em_finds_the_best_weights():
     assert found[0] == pytest.approx(grid[values.argmax()], abs=2e-3)
 
 
+def test_a_useless_model_keeps_some_weight():
+    assert best_weights(np.array([[0.0, -900.0], [-1.0, -np.inf]]))[1] > 0
+
+
 def test_every_command_on_a_mixture(runs, ask, bighmm, tmp_path):
     out = tmp_path / "mixed"
     made = ask("mix", runs / "a", runs / "b", "--out", out)

@@ -15,6 +15,7 @@ from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.params.mixture import Mixture, MixtureOptions, support_of
 
 ITERATIONS = 200
+LEAST = 1e-12  # a weight is above 0, as its logarithm is a parameter
 
 
 def mix(lms: Sequence[HMMLM], weights: Sequence[float] | None = None) -> HMMLM:
@@ -75,6 +76,7 @@ def best_weights(log_probs: np.ndarray) -> np.ndarray:
     for _ in range(ITERATIONS if len(probs) else 0):
         shares = probs * weights
         weights = (shares / shares.sum(axis=1, keepdims=True)).mean(axis=0)
+        weights = np.maximum(weights, LEAST)
     return weights
 
 
