@@ -184,7 +184,10 @@ def test_unknown_names_are_answered_with_a_suggestion():
     wrong("unknown field 'widht'; did you mean 'width'", options={"widht": 1})
     wrong(r"unknown section \[trainning\]; did you mean 'training'", trainning={})
     wrong(r"unknown section \[option\]; did you mean 'options'", option={})
-    wrong(r"unknown section \[xyz\]; known are corpus, model, training, initial, options", xyz={})
+    wrong(
+        r"unknown section \[xyz\]; known are corpus, model, training, initial, mixed, options",
+        xyz={},
+    )
     wrong(
         "no parameterisation 'nural'; choose from .*neural, .*scalar",
         model={"parameterisation": "nural"},

@@ -104,7 +104,7 @@ OWN = [
     ("sample", SampleArguments, field(default_factory=SampleArguments)),
     ("label", LabelArguments, field(default_factory=LabelArguments)),
 ]
-MADE = ("corpus", "initial")  # sections of the recipe that the distillation fills in
+MADE = ("corpus", "initial", "mixed")  # sections of the recipe that the distillation fills in
 
 
 def distill_lm_command(argv: list[str]) -> None:

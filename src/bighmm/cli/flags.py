@@ -25,7 +25,10 @@ from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
 
 # Fields of type str that name a file or a folder.
-PATHS = {"data", "tokenizer", "paths", "labels", "pretrained", "head", "teacher", "language_model"}
+PATHS = {
+    *("data", "tokenizer", "paths", "labels", "pretrained", "head", "teacher", "language_model"),
+    *("more", "teachers"),
+}
 CHOICES = {  # of fields of type str
     "device": DEVICES,
     "family": ("hmm", *BASELINE_OPTIONS),

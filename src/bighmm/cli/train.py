@@ -22,6 +22,7 @@ from bighmm.train.recipe import (
     QUICKSTART,
     CorpusSettings,
     InitialSettings,
+    MixedSettings,
     ModelSettings,
     Recipe,
     TrainingSettings,
@@ -186,6 +187,7 @@ def _arguments(
         ("options", type(options), field(default=options)),
         ("training", TrainingSettings, field(default=start.training)),
         ("initial", InitialSettings, field(default=start.initial)),
+        ("mixed", MixedSettings, field(default=start.mixed)),
     ]
     flags = [section for section in sections if section[0] not in without]
     made = dataclasses.make_dataclass("Arguments", [*own, *flags], frozen=True)

@@ -17,12 +17,15 @@ import numpy as np
 from bighmm.data.corpus import sentence_bounds
 from bighmm.data.options import BatchKind
 
+LONG_DOCUMENTS = 256  # tokens of a document on average from which each is copied on its own
+AT_ONCE = 1 << 14  # short documents that are copied together
+
 
 @dataclass(frozen=True)
 class Batch:
     ids: np.ndarray  # (B, T) int64, 0 in the padding
     lengths: np.ndarray  # (B,) int64
-    continues: bool  # whether each row continues the same row of the previous batch
+    continues: bool | np.ndarray  # (B,) where rows differ: it continues that of the batch before
     states: np.ndarray | None = None  # (B, T) int64, -1 where a state is unknown
 
 
@@ -278,7 +281,16 @@ def _padded(stream: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> np.nd
 def _shuffled(tokens: np.ndarray, documents: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     """All tokens, with the documents in the order of this epoch."""
     order = _generator(seed, epoch).permutation(len(documents) - 1)
-    return np.concatenate([tokens[documents[d] : documents[d + 1]] for d in order])
+    tokens = np.asarray(tokens)
+    if len(tokens) > LONG_DOCUMENTS * len(order):
+        return np.concatenate([tokens[documents[d] : documents[d + 1]] for d in order])
+    parts = []
+    for some in np.split(order, range(AT_ONCE, len(order), AT_ONCE)):
+        sizes = documents[some + 1] - documents[some]
+        before = np.cumsum(sizes) - sizes  # where each document begins in this part
+        places = np.repeat(documents[some] - before, sizes) + np.arange(int(sizes.sum()))
+        parts.append(tokens[places])
+    return np.concatenate(parts)
 
 
 def _generator(*key: int) -> np.random.Generator:

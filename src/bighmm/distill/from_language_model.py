@@ -34,7 +34,7 @@ from bighmm.distill.teachers import Reading
 from bighmm.interop.hugging_face import find_model
 from bighmm.interop.language_model import ROLE, LanguageModel
 from bighmm.lm.opening import RECIPE, find_device
-from bighmm.train.recipe import CorpusSettings, InitialSettings, Recipe
+from bighmm.train.recipe import CorpusSettings, InitialSettings, MixedSettings, Recipe
 from bighmm.train.run import Watch, train_locked
 from bighmm.train.setup import make_support
 
@@ -138,6 +138,8 @@ class Distillation:
             raise ValueError(
                 "the recipe has a [corpus] or [initial], and distill-lm makes both; leave them out"
             )
+        if recipe.mixed != MixedSettings():
+            raise ValueError("the recipe has a [mixed], which distill-lm has no text for")
         if recipe.training.batches == "documents":  # a row for each text
             training = dataclasses.replace(recipe.training, window=samples.window)
             recipe = dataclasses.replace(recipe, training=training)

@@ -22,6 +22,7 @@ from bighmm.base import randomness
 from bighmm.data.batches import Batch, Batches, Labelled
 from bighmm.model.params import Parameterisation
 from bighmm.ops.compiling import can_compile_together, compiled_together
+from bighmm.train.carrying import begun_anew
 from bighmm.train.losses import State, Window
 from bighmm.train.runner import StepResult, averaged, restore_tensors, saved_tensors
 from bighmm.train.update import Update
@@ -56,9 +57,10 @@ class CapturedRunner:
         self.rows, self.window = batches.shape
         self.labelled = isinstance(batches, Labelled)
         burst, device = self.at_once, self.device
-        # A row of numbers for each step: ids, lengths, whether it continues, its key, then labels.
+        # Numbers for each step: ids, lengths, whether rows continue, its key, then labels.
         number = self.rows * self.window
-        width = number + self.rows + 2 + (number if self.labelled else 0)
+        self.before_labels = number + 2 * self.rows + 1
+        width = self.before_labels + (number if self.labelled else 0)
         self.given = torch.zeros(burst, width, dtype=torch.long, device=device)
         self.sizes = torch.zeros(burst, device=device)
         self.outcome = torch.zeros(burst, 2, device=device)  # loss, norm
@@ -139,7 +141,7 @@ class CapturedRunner:
         given = self.given.index_select(0, self.place).squeeze(0)
         number = self.rows * self.window
         ids, lengths, continues, key, states = given.split(
-            [number, self.rows, 1, 1, len(given) - number - self.rows - 2]
+            [number, self.rows, self.rows, 1, len(given) - self.before_labels]
         )
         window = Window(
             ids.view(self.rows, self.window),
@@ -147,10 +149,7 @@ class CapturedRunner:
             states.view(self.rows, self.window) if self.labelled else None,
         )
         goes_on = continues > 0
-        state = {
-            name: torch.where(goes_on.view(1, *[1] * (was.dim() - 1)), was, self.initial[name])
-            for name, was in self.state.items()
-        }
+        state = begun_anew(self.state, self.initial, goes_on)
         return window, state, key.squeeze(0), self.sizes.index_select(0, self.place).squeeze(0)
 
     def _body(self) -> None:
@@ -173,14 +172,14 @@ class CapturedRunner:
     def _fill(self, batches: list[Batch], sizes: list[float], keys: Tensor) -> None:
         count, number = len(batches), self.rows * self.window
         given = np.zeros((count, self.given.shape[1]), dtype=np.int64)
-        given[:, number + self.rows] = [batch.continues for batch in batches]
-        given[:, number + self.rows + 1] = keys.numpy()
+        given[:, self.before_labels - 1] = keys.numpy()
         for row, batch in zip(given, batches, strict=True):
             here = np.s_[: batch.ids.shape[0], : batch.ids.shape[1]]
             row[:number].reshape(self.rows, self.window)[here] = batch.ids
             row[number : number + len(batch.lengths)] = batch.lengths
+            row[number + self.rows : number + 2 * self.rows] = batch.continues
             if self.labelled and batch.states is not None:
-                row[number + self.rows + 2 :].reshape(self.rows, self.window)[here] = batch.states
+                row[self.before_labels :].reshape(self.rows, self.window)[here] = batch.states
         self.given[:count].copy_(torch.from_numpy(given))
         self.sizes[:count].copy_(torch.tensor(sizes))
         self.place.zero_()

@@ -34,6 +34,14 @@ def initial_state(rows: int, states_per_token: int, device: torch.device) -> Sta
     }
 
 
+def begun_anew(state: State, initial: State, goes_on: Tensor) -> State:
+    """A carried state of any model, with the rows that do not go on (B,) as `initial` has them."""
+    return {
+        name: torch.where(goes_on.view(-1, *[1] * (was.dim() - 1)), was, initial[name])
+        for name, was in state.items()
+    }
+
+
 def to_carry(
     state: State, model: Model, kept: Tensor | None, num_states: int, impl: Impl = "auto"
 ) -> Carry:

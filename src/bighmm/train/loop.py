@@ -24,7 +24,7 @@ from bighmm.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bighmm.train.phases import make_runner
 from bighmm.train.recipe import Recipe
 from bighmm.train.schedule import make_schedule
-from bighmm.train.setup import training_batches
+from bighmm.train.setup import batches_of, open_more
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 SHARE_OF_SAVING = 0.05  # of the time, at most, where checkpoints are so large that they take long
@@ -78,7 +78,7 @@ class Training:
                 f"averaging keeps another {_readable(size)} beside the parameters, and as much "
                 "again during validation"
             )
-        self.batches = training_batches(corpus, settings)
+        self.batches = batches_of(recipe, corpus, open_more(recipe, corpus))
         self.steps_per_epoch = 1 if settings.full_batch else self.batches.steps_per_epoch
         self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
         self.check_steps = self._steps_with_checks()

@@ -4,6 +4,7 @@
     [model]     states, blocks, and which parameterisation
     [options]   the options of that parameterisation, or of a baseline
     [initial]   what the parameters are initialised with
+    [mixed]     a second text to train on, and how much of it
     [training]  batches, optimiser, schedule
 
 Every field has a default; a file names only what differs. A file that begins with
@@ -169,12 +170,24 @@ class InitialSettings:
 
 
 @dataclass(frozen=True)
+class MixedSettings:
+    more: str | None = None
+    """More training text of the same vocabulary: a folder that `bighmm write` made, or any text.
+    Epochs then count tokens of both texts, in units of the training text of data."""
+    share: float = 0.9
+    """Share of the rows of every batch that are from it, rounded to whole rows."""
+    real_epochs: float = 0.0
+    """How many epochs, the last of all, are trained without it."""
+
+
+@dataclass(frozen=True)
 class Recipe:
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     options: Any = None  # of model.parameterisation or the baseline; its defaults where None
     training: TrainingSettings = field(default_factory=TrainingSettings)
     initial: InitialSettings = field(default_factory=InitialSettings)
+    mixed: MixedSettings = field(default_factory=MixedSettings)
 
     def __post_init__(self) -> None:
         if self.options is None:
@@ -207,6 +220,7 @@ SECTIONS = {
     "model": ModelSettings,
     "training": TrainingSettings,
     "initial": InitialSettings,
+    "mixed": MixedSettings,
 }
 SUPPORTS = ("blocked", "dense", "per-token")  # those that come with the package
 PATHS = (  # fields that name files or folders
@@ -214,6 +228,7 @@ PATHS = (  # fields that name files or folders
     ("corpus", "tokenizer"),
     ("model", "paths"),
     *(("initial", name) for name in InitialSettings.FOLDERS),
+    ("mixed", "more"),
 )
 RENAMED = {  # names of the first version, and what they are called now
     "model": {"parameters": "parameterisation", "alive": "states_per_token"},
@@ -350,7 +365,7 @@ def located(recipe: Recipe, base: Path = Path()) -> Recipe:
     for section, key in PATHS:
         fields = sections.get(section, getattr(recipe, section))
         name = getattr(fields, key)
-        if name is None or (key, name) == ("data", CorpusSettings.data):
+        if name is None or (key in ("data", "more") and name == CorpusSettings.data):
             continue
         path = os.path.join(base, os.path.expanduser(name))
         if os.path.exists(path):
@@ -372,6 +387,7 @@ def differences(old: Recipe, new: Recipe) -> list[str]:
 
 def _check(recipe: Recipe) -> None:
     _check_initial(recipe)
+    _check_mixed(recipe)
     model, training = recipe.model, recipe.training
     for section, key in (
         (model, "states"),
@@ -496,3 +512,22 @@ def _check_initial(recipe: Recipe) -> None:
         raise ValueError(
             f"{others[0]} goes with the optimiser adamw, not {recipe.training.optimizer}"
         )
+
+
+def _check_mixed(recipe: Recipe) -> None:
+    mixed, training = recipe.mixed, recipe.training
+    if mixed.more is None:
+        if mixed != MixedSettings():
+            raise ValueError("share and real_epochs are about more text; give --more too")
+        return
+    if not 0 < mixed.share <= 1 or not 0 <= mixed.real_epochs <= training.epochs:
+        raise ValueError(
+            f"share must be above 0 and at most 1, and real_epochs from 0 to the number of epochs, "
+            f"{training.epochs}, not {mixed.share} and {mixed.real_epochs}"
+        )
+    if training.batch < 2 and mixed.share < 1:
+        raise ValueError(
+            f"a batch of {training.batch} row cannot be shared by two texts; use a larger --batch"
+        )
+    if training.full_batch:
+        raise ValueError("full_batch reads one text at every step; leave out --more")

@@ -1,6 +1,6 @@
 """Training in a folder, which has everything that a run was and became.
 
-recipe.json   what was asked for, and the fingerprint of the text
+recipe.json   what was asked for, and the fingerprints of the text and of the second one, if any
 log.jsonl     every step and every look at the validation text
 checkpoint/   to go on from
 model/        the best model so far
@@ -23,6 +23,8 @@ from bighmm.base.files import existing_folder, replace_folder, write_json, write
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import locked_folder
 from bighmm.data.corpus import Corpus
+from bighmm.data.mixed import rows_of
+from bighmm.data.written import writers_of
 from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline
 from bighmm.lm.evaluation import Evaluation, unigram_perplexity
@@ -32,7 +34,7 @@ from bighmm.lm.protocol import LM
 from bighmm.lm.questions import sample
 from bighmm.train.loop import Observer, StepReport, Training
 from bighmm.train.recipe import Recipe, differences, from_saved, located
-from bighmm.train.setup import new_model, open_data
+from bighmm.train.setup import new_model, open_data, open_more
 
 PARTS = (RECIPE, "checkpoint", "model", "result.json")  # that another run must not find
 Progress = Callable[[int, int], None]  # done, of how many
@@ -55,6 +57,18 @@ class Watch:
     clustering: Callable[[], AbstractContextManager[Progress | None]] = nullcontext
     training: Callable[[], AbstractContextManager[Observer]] = lambda: nullcontext(Quiet())
     say: Callable[[str], None] = lambda sentence: None
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What a run is trained on."""
+
+    corpus: Corpus
+    more: Corpus | None
+
+    def fingerprints(self) -> dict[str, str]:
+        texts = {"corpus": self.corpus, "more": self.more}
+        return {name: text.fingerprint for name, text in texts.items() if text is not None}
 
 
 @dataclass(frozen=True)
@@ -96,58 +110,87 @@ def train_locked(
         raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
     device = find_device(recipe.training.device)
     corpus = open_data(recipe.corpus)
+    texts = _Texts(corpus, open_more(recipe, corpus))
+    fit = None if recipe.model.family == "hmm" else baselines.find(recipe.model.family).fit
+    if fit is not None and texts.more is not None:
+        raise ValueError(f"a model of {recipe.model.family} counts one text; leave out --more")
     if resume:
-        _check_same_run(folder, recipe, corpus)
+        _check_same_run(folder, recipe, texts)
     train = corpus.split("train")
     watch.say(f"{named}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words")
-    fit = None if recipe.model.family == "hmm" else baselines.find(recipe.model.family).fit
+    if texts.more is not None:
+        _say_of_more(recipe, corpus, texts.more, watch)
     if fit is not None:
-        trained = _count(folder, recipe, corpus, fit, watch)
+        trained = _count(folder, recipe, texts, fit, watch)
     else:
         with watch.clustering() as progress:
             lm = new_model(recipe, corpus, progress).to(device, recipe.training.matmul_dtype)
-        trained = _train_in_steps(folder, recipe, corpus, lm, resume, watch, should_stop)
+        trained = _train_in_steps(folder, recipe, texts, lm, resume, watch, should_stop)
     return _finish(folder, recipe, corpus, trained, began)
 
 
-def saved_recipe(folder: Path) -> tuple[Recipe, str]:
-    """What a run was asked for, and the fingerprint of its text; ValueError if that is damaged."""
+def saved_recipe(folder: Path) -> tuple[Recipe, dict[str, str]]:
+    """What a run was asked for, and the fingerprints of its texts; ValueError if it is damaged.
+
+    The fingerprints are "corpus" and, where there is a second text, "more".
+    """
     path = folder / RECIPE
     saved = read_object(path)
-    if set(saved) != {"recipe", "corpus"} or not isinstance(saved["recipe"], dict):
+    asked = saved.pop("recipe", None)
+    if not {"corpus"} <= set(saved) <= {"corpus", "more"} or not isinstance(asked, dict):
         raise ValueError(f"{path} is damaged: it does not say what the run was asked for")
-    return from_saved(saved["recipe"], f"{path} is damaged:"), saved["corpus"]
+    return from_saved(asked, f"{path} is damaged:"), saved
 
 
-def _check_same_run(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
+def _check_same_run(folder: Path, recipe: Recipe, texts: _Texts) -> None:
     """Raises ValueError if the run was started with other settings or another text.
 
-    Where the text and its tokenizer are does not matter, as its fingerprint says what they are. A
-    new place is stored.
+    Where texts and their tokenizer are does not matter, as fingerprints say what they are. A new
+    place is stored.
     """
-    saved, fingerprint = saved_recipe(folder)
-    moved = dataclasses.replace(
+    saved, fingerprints = saved_recipe(folder)
+    corpus = dataclasses.replace(
         saved.corpus, data=recipe.corpus.data, tokenizer=recipe.corpus.tokenizer
     )
-    changed = differences(located(dataclasses.replace(saved, corpus=moved)), recipe)
+    moved = dataclasses.replace(saved, corpus=corpus)
+    if saved.mixed.more is not None and recipe.mixed.more is not None:
+        mixed = dataclasses.replace(saved.mixed, more=recipe.mixed.more)
+        moved = dataclasses.replace(moved, mixed=mixed)
+    changed = differences(located(moved), recipe)
     if changed:
         raise ValueError(
             f"the run {folder} was started with another configuration: {', '.join(changed)}; "
             "resume it with the same, or start a new run with another --out"
         )
-    if fingerprint != corpus.fingerprint:
-        raise ValueError(
-            f"the run {folder} was started on another corpus than {recipe.corpus.data} is now; "
-            "resume it with the same text, or start a new run with another --out"
-        )
+    for name, where in (("corpus", recipe.corpus.data), ("more", recipe.mixed.more)):
+        if fingerprints.get(name) != texts.fingerprints().get(name):
+            raise ValueError(
+                f"the run {folder} was started on another corpus than {where} is now; "
+                "resume it with the same text, or start a new run with another --out"
+            )
     if saved != recipe:
-        _begin(folder, recipe, corpus)
+        _begin(folder, recipe, texts)
+
+
+def _say_of_more(recipe: Recipe, corpus: Corpus, more: Corpus, watch: Watch) -> None:
+    """Tell how much is from the second text, and if its writer has learned from another one."""
+    rows, tokens = rows_of(recipe.training.batch, recipe.mixed.share), len(more.split("train"))
+    watch.say(
+        f"{recipe.mixed.more}: {tokens:,} more tokens, {rows} of {recipe.training.batch} rows of "
+        "every batch"
+    )
+    for writer in writers_of(more):
+        if writer.trained_on not in (None, corpus.fingerprint):
+            watch.say(
+                f"{writer.name}, which wrote it, was trained on another text than "
+                f"{recipe.corpus.data}"
+            )
 
 
 def _train_in_steps(
     folder: Path,
     recipe: Recipe,
-    corpus: Corpus,
+    texts: _Texts,
     lm: Any,
     resume: bool,
     watch: Watch,
@@ -155,10 +198,10 @@ def _train_in_steps(
 ) -> _Trained:
     states = f"{recipe.model.states:,} states" if isinstance(lm, HMMLM) else recipe.model.family
     with watch.training() as observer:
-        training = Training(recipe, corpus, lm, folder, observer)
+        training = Training(recipe, texts.corpus, lm, folder, observer)
         watch.say(f"{states}, {lm.num_parameters:,} parameters, {lm.device}; run: {folder}")
         if not resume:
-            _begin(folder, recipe, corpus)
+            _begin(folder, recipe, texts)
         elif existing_folder(folder / "checkpoint") is not None:
             training.resume()
             observer.said(f"resumed at step {training.step} of {training.total_steps}")
@@ -174,23 +217,23 @@ def _train_in_steps(
 def _count(
     folder: Path,
     recipe: Recipe,
-    corpus: Corpus,
+    texts: _Texts,
     fit: Callable[[Any, Corpus], Baseline],
     watch: Watch,
 ) -> _Trained:
     """A model that is counted, not trained in steps; it takes seconds, so nothing is resumed."""
     began = time.monotonic()
-    lm = fit(recipe.options, corpus)
+    lm = fit(recipe.options, texts.corpus)
     seconds = time.monotonic() - began
-    _begin(folder, recipe, corpus)
+    _begin(folder, recipe, texts)
     replace_folder(folder / "model", lm.save_pretrained, keep_previous=False)
     watch.say(f"{recipe.model.family}, {lm.num_parameters:,} parameters; run: {folder}")
     return _Trained(lm, 0, seconds)
 
 
-def _begin(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
+def _begin(folder: Path, recipe: Recipe, texts: _Texts) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_sealed(folder / RECIPE, {"recipe": recipe.to_dict(), "corpus": corpus.fingerprint})
+    write_sealed(folder / RECIPE, {"recipe": recipe.to_dict(), **texts.fingerprints()})
 
 
 def _finish(

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from bighmm.base import randomness
 from bighmm.base.tensor_files import load_state, read_tensor
 from bighmm.data.batches import Batch, Batches
 from bighmm.train.averaging import Average
+from bighmm.train.carrying import begun_anew
 from bighmm.train.losses import State, Window
 from bighmm.train.update import Update
 
@@ -105,8 +107,7 @@ class EagerRunner:
         with self.update.precision():
             for batch in self._batches(step):
                 window = on_device(batch, self.device)
-                if state is None or not batch.continues:
-                    state = self.update.initial_state(len(window.ids))
+                state = self._before(batch, state)
                 loss, state = self.update.accumulate(window, state, key)
                 nats += loss.double() * int(batch.lengths.sum())
                 tokens += int(batch.lengths.sum())
@@ -135,6 +136,15 @@ class EagerRunner:
         self.changed()
 
     def release(self) -> None: ...
+
+    def _before(self, batch: Batch, state: State | None) -> State:
+        """The state before a batch, some rows of which may go on from the carried `state`."""
+        if state is not None and np.all(batch.continues):
+            return state
+        initial = self.update.initial_state(len(batch.ids))
+        if state is None or not np.any(batch.continues):
+            return initial
+        return begun_anew(state, initial, torch.as_tensor(batch.continues, device=self.device))
 
     def _batches(self, step: int) -> Iterator[Batch]:
         if not self.full_batch:

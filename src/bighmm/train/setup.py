@@ -11,8 +11,9 @@ import numpy as np
 from bighmm.data import brown
 from bighmm.data.batches import Batches, labelled_batches, make_batches
 from bighmm.data.clusters import brown_clusters
-from bighmm.data.corpus import Corpus, prepare
+from bighmm.data.corpus import Corpus, is_prepared, open_corpus, prepare
 from bighmm.data.counting import count_tokens
+from bighmm.data.mixed import Text, mixed_batches
 from bighmm.lm import baselines
 from bighmm.lm.baselines.neural import NeuralLM
 from bighmm.lm.hmmlm import HMMLM
@@ -30,6 +31,42 @@ def open_data(settings: CorpusSettings) -> Corpus:
         min_count=settings.min_count,
         max_size=settings.max_size,
         lowercase=settings.lowercase,
+    )
+
+
+def open_more(recipe: Recipe, corpus: Corpus) -> Corpus | None:
+    """The second text that a recipe asks for, in the words of the training text.
+
+    Raises ValueError if it is prepared with another vocabulary.
+    """
+    more, data = recipe.mixed.more, recipe.corpus.data
+    if more is None:
+        return None
+    if not is_prepared(more):
+        return prepare(more, tokenizer=corpus.folder)
+    found = open_corpus(Path(more).expanduser())
+    if found.tokenizer.fingerprint() != corpus.tokenizer.fingerprint():
+        raise ValueError(
+            f"{more} has another vocabulary than {data}; both texts must have the same words"
+        )
+    return found
+
+
+def batches_of(recipe: Recipe, corpus: Corpus, more: Corpus | None) -> Batches:
+    """All batches of a run: of the training text, mixed with those of `more` where there is one."""
+    settings, mixed = recipe.training, recipe.mixed
+    if more is None:
+        return training_batches(corpus, settings)
+    texts = (Text(text.split("train"), text.documents("train")) for text in (corpus, more))
+    return mixed_batches(
+        settings.batches,
+        *texts,
+        end=corpus.tokenizer.end,
+        batch=settings.batch,
+        window=settings.window,
+        seed=settings.seed,
+        share=mixed.share,
+        mixed_epochs=settings.epochs - mixed.real_epochs,
     )
 
 
