@@ -92,7 +92,9 @@ def test_rows_go_on_in_their_own_text():
         part = [np.broadcast_to(batch.continues, 8)[rows] for batch in found]
         assert [bool(c.all()) for c in part] == [step % steps > 0 for step in range(160)]
         assert all(c.all() or not c.any() for c in part)
-        once = [ids[:n] for b in found[:steps] for ids, n in zip(b.ids[rows], b.lengths[rows])]
+        inside = [np.arange(b.ids.shape[1]) < b.lengths[:, None] for b in found[:steps]]
+        pairs = zip(found[:steps], inside, strict=True)
+        once = [batch.ids[rows][here[rows]] for batch, here in pairs]
         assert sorted(np.concatenate(once).tolist()) == sorted(own.tokens.tolist())
     assert found[0].continues is False and found[1].continues is True
     assert found[20].continues.tolist() == [False] * 2 + [True] * 6

@@ -140,7 +140,7 @@ def test_a_run_resumes_with_the_same_second_text_wherever_it_is(text, more, tmp_
 def test_refused(text, more, tmp_path, bighmm):
     other = tmp_path / "other.txt"
     other.write_text("these words are others\n" * 50)
-    with pytest.raises(ValueError, match="more has another vocabulary than .*other.txt; both"):
+    with pytest.raises(ValueError, match=r"more has another vocabulary than .*other.txt; both"):
         train_run(tmp_path / "run", recipe(other, more, epochs=0.5, mixed={"real_epochs": 0}))
     assert not (tmp_path / "run").exists()
     for wrong in ({"share": 0}, {"share": 1.1}, {"real_epochs": 3}, {"real_epochs": -1}):

@@ -50,6 +50,11 @@ def noise(step_key: Tensor, count: int) -> Tensor:
     return scrambled(step_key + torch.arange(count, device=step_key.device))
 
 
+def uniform(step_key: Tensor, count: int) -> Tensor:
+    """`count` numbers (count,) from 0 to below 1, float64, that depend on a key ()."""
+    return _shift_right_unsigned(noise(step_key, count), 11).double() * 2.0**-53
+
+
 def _shift_right_unsigned(x: Tensor, bits: int) -> Tensor:
     """x >> bits, with zeros as the new high bits also where x is negative."""
     return (x >> bits) & (2 ** (64 - bits) - 1)

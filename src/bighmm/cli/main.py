@@ -23,6 +23,7 @@ COMMANDS = {
     "guide": ("bighmm.cli.guide", "a language model's text under a rule"),
     "distill": ("bighmm.cli.distill", "labels for training from a teacher's vectors"),
     "distill-lm": ("bighmm.cli.distill_lm", "an HMM trained on a language model's own texts"),
+    "write": ("bighmm.cli.write", "a corpus that a model, or several together, write"),
     "cluster": ("bighmm.cli.corpora", "Brown clusters of a corpus"),
     "data": ("bighmm.cli.corpora", "what is known about a corpus"),
     "reproduce": ("bighmm.cli.reproduce", "a paper's tables with our figures beside them"),

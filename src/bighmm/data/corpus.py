@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -371,10 +371,10 @@ def _check_files(folder: Path, name: str, manifest: Manifest, verify: bool) -> N
         raise ValueError(f"{path} is damaged: it does not give the documents of {name}.bin")
 
 
-def _checked_ids(ids: np.ndarray, size: int) -> Sequence[int]:
+def _checked_ids(ids: np.ndarray, size: int) -> np.ndarray:
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
         raise ValueError(f"a document has ids outside the vocabulary; ids are 0 to {size - 1}")
-    return ids.tolist()
+    return ids
 
 
 def _checked_split(name: str) -> str:

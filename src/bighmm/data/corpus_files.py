@@ -41,7 +41,7 @@ def encode_source(
 
 def write_files(
     folder: Path,
-    lines: Iterable[tuple[str, Sequence[bool], Sequence[Sequence[int]]]],
+    lines: Iterable[tuple[str, Sequence[bool], Sequence[Sequence[int] | np.ndarray]]],
     tokenizer: Tokenizer,
     description: dict,
     settings: dict,
@@ -100,13 +100,16 @@ class _SplitWriter:
         self._offsets = array("q")
         self._lines = self._unknown = self._tokens = 0
 
-    def add(self, lines: Sequence[Sequence[int]], starts: Sequence[bool]) -> None:
+    def add(self, lines: Sequence[Sequence[int] | np.ndarray], starts: Sequence[bool]) -> None:
         """Append lines of token ids; `starts` says which of them begin a document."""
         for begins, ids in zip(starts, lines, strict=True):
             if begins:
                 self._offsets.append(self._tokens)
             self._tokens += len(ids)
-        flat = np.fromiter(itertools.chain.from_iterable(lines), dtype=self._dtype)
+        if all(isinstance(ids, np.ndarray) for ids in lines):
+            flat = np.concatenate([np.zeros(0, self._dtype), *lines]).astype(self._dtype)
+        else:
+            flat = np.fromiter(itertools.chain.from_iterable(lines), dtype=self._dtype)
         if self._unknown_id is not None:
             self._unknown += int(np.count_nonzero(flat == self._unknown_id))
         self._digest.update(flat.data)

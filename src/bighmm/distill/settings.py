@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bighmm.base.reading import read_text
-from bighmm.base.settings import check_sharpness
+from bighmm.base.settings import check_seed, check_sharpness
 from bighmm.train.recipe import Recipe, read_recipe
 
 DEVICE_DEFAULTS = {  # tokens to sample, texts of a batch
     "cpu": {"tokens": 50_000, "at_once": 64},
     "cuda": {"tokens": 10_000_000, "at_once": 1024},
 }
+ROWS = {"cpu": 64, "cuda": 4096}  # that are written side by side
+SHORTEST = 64  # tokens of a row, even if that makes a shard larger than what was asked for
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,41 @@ class SampleSettings:
     def stored(self) -> dict[str, Any]:
         """The settings as they are written to files, where `length` counts the end mark."""
         return {**dataclasses.asdict(self), "length": self.window}
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """How a corpus is written by language models of this library."""
+
+    tokens: int = 10_000_000  # at least, in all
+    rows: int = 64  # texts that are written side by side
+    stream: int = 2048  # tokens of a row before it begins anew; its last sentence is finished
+    temperature: float = 1.0
+    top_p: float = 1.0  # sample from the fewest likeliest tokens that have this probability
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.tokens, self.rows, self.stream) < 1:
+            raise ValueError(
+                f"tokens, batch and stream must be at least 1, not {self.tokens}, {self.rows} and "
+                f"{self.stream}"
+            )
+        check_sharpness(self.temperature, self.top_p)
+        check_seed(self.seed)
+
+    @classmethod
+    def on_device(cls, device: str, rows: int | None = None, **others: Any) -> WriteSettings:
+        """Settings with as many rows as suit a device, "cpu" or "cuda"."""
+        return cls(rows=ROWS[device] if rows is None else rows, **others)
+
+    @property
+    def steps(self) -> int:
+        """Tokens that a row has before its last sentence ends: fewer where few are asked for."""
+        return min(self.stream, max(SHORTEST, -(-self.tokens // self.rows)))
+
+    def stored(self) -> dict[str, Any]:
+        """The settings that determine a text, as they are written to files."""
+        return {**dataclasses.asdict(self), "stream": self.steps}
 
 
 @dataclass(frozen=True)

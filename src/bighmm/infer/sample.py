@@ -44,7 +44,7 @@ def sample(
     temperature: float,
 ) -> Tensor:
     """Continue each row of `carry` (N rows): token ids (N, L), filled up with the end mark."""
-    sampler = _AncestralSampler(model, carry) if temperature == 1 else _TokenSampler(model, carry)
+    sampler = AncestralSampler(model, carry) if temperature == 1 else _TokenSampler(model, carry)
     stop = model.end if length is None else None
     steps = max_length if length is None else length
     rows, device = len(carry.tokens), carry.tokens.device
@@ -72,7 +72,7 @@ def collect(
     return torch.stack(columns, dim=1) if columns else empty
 
 
-class _AncestralSampler:
+class AncestralSampler:
     """Draws z, then x given z, then z' given z, …"""
 
     def __init__(self, model: Model, carry: Carry) -> None:
@@ -128,3 +128,13 @@ def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator
         return log_probs.argmax(1)
     below_best = log_probs - log_probs.amax(1, keepdim=True)
     return draw(below_best / max(temperature, COLDEST), generator)
+
+
+def nucleus(log_probs: Tensor, top_p: float) -> Tensor:
+    """log p (B, V) restricted to the smallest set of likeliest tokens with probability `top_p`."""
+    if top_p == 1:
+        return log_probs
+    ordered, order = log_probs.sort(dim=1, descending=True)
+    before = ordered.exp().cumsum(1) - ordered.exp()
+    kept = ordered.masked_fill(before >= top_p, -torch.inf)
+    return torch.empty_like(kept).scatter_(1, order, kept).log_softmax(1)

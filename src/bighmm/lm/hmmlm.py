@@ -49,6 +49,7 @@ from bighmm.lm.evaluation import Evaluation, evaluate, stream_of
 from bighmm.lm.gapped_text import GappedText
 from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.lm.rules import Rule, rule_from_words, until
+from bighmm.lm.stepping import HMMStepper
 from bighmm.model import params
 from bighmm.model.model import Model
 from bighmm.model.options import LATER_OPTIONS, OPTIONS, with_new_names
@@ -124,6 +125,10 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
     def predictor(self) -> HMM:
         """The same as `hmm()`: every family of models has a predictor."""
         return self.hmm()
+
+    def stepper(self) -> HMMStepper:
+        """The model as one that writes many texts side by side."""
+        return HMMStepper(self.hmm())
 
     def rule(self, **asked: Any) -> Rule:
         """A rule about the words of a text, from phrases: `must`, `must_not`, `in_order`, `starts`,

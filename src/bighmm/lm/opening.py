@@ -103,6 +103,17 @@ def trained_on(run: str | Path) -> str:
     return data
 
 
+def training_text(run: str | Path) -> str | None:
+    """The fingerprint of the text that a run was trained on; None where there is no run."""
+    path = Path(run) / RECIPE
+    if not path.exists():
+        return None
+    found = read_object(path).get("corpus")
+    if not isinstance(found, str):
+        raise ValueError(f"{path} is damaged: it does not say what the run was trained on")
+    return found
+
+
 def find_device(name: str | torch.device) -> torch.device:
     """cpu, cuda (or cuda:1, …), or auto: a GPU if there is one. ValueError if it is not there."""
     import torch

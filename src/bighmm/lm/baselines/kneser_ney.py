@@ -181,16 +181,30 @@ class KneserNey:
         history = np.append(size, _checked(context, size))
         if self.end is not None and len(ends := np.flatnonzero(history == self.end)):
             history = np.append(size, history[ends[-1] + 1 :])
-        probs = np.exp(self.levels[0].log_probs[:size])
-        for n in range(2, min(self.order, len(history) + 1) + 1):
-            number = self._number(history[len(history) - n + 1 :])
-            if number < 0:
-                continue
-            probs *= np.exp(self.levels[n - 2].log_backoffs[number])
-            level = self.levels[n - 1]
-            first = number * (size + 1)
-            followers = slice(*np.searchsorted(level.keys, [first, first + size]))
-            probs[level.keys[followers] - first] = np.exp(level.log_probs[followers])
+        last = np.full(self.order - 1, -1)
+        kept = min(len(last), len(history))
+        last[len(last) - kept :] = history[len(history) - kept :]
+        return self.next_probs_after(last[np.newaxis])[0]
+
+    def next_probs_after(self, histories: np.ndarray) -> np.ndarray:
+        """The distributions of the tokens after several contexts: (B, vocabulary size) float64.
+
+        histories: the last words (B, order - 1) of each context, with the vocabulary size for <s>
+            and -1 for what would be before it.
+        """
+        size = self.vocabulary_size
+        probs = np.tile(np.exp(self.levels[0].log_probs[:size]), (len(histories), 1))
+        for n in range(2, self.order + 1):
+            numbers = self._numbers(histories[:, self.order - n :])
+            rows = np.flatnonzero(numbers >= 0)
+            probs[rows] *= np.exp(self.levels[n - 2].log_backoffs[numbers[rows], np.newaxis])
+            level, first = self.levels[n - 1], numbers[rows] * (size + 1)
+            begins, ends = (np.searchsorted(level.keys, first + more) for more in (0, size))
+            counts = ends - begins  # of the words that follow each context
+            shift = np.repeat(begins - (np.cumsum(counts) - counts), counts)
+            places = shift + np.arange(len(shift))
+            words = level.keys[places] - np.repeat(first, counts)
+            probs[np.repeat(rows, counts), words] = np.exp(level.log_probs[places])
         return probs
 
     def perplexity(self, tokens: np.ndarray, documents: np.ndarray | None = None) -> float:
@@ -268,12 +282,12 @@ class KneserNey:
         """
         return find_keys(self.levels[n - 1].keys, contexts * (self.vocabulary_size + 1) + words)
 
-    def _number(self, n_gram: np.ndarray) -> int:
-        """The number of one n-gram, -1 if it was not seen."""
-        number = n_gram[:1]
-        for n in range(2, len(n_gram) + 1):
-            number = self._find(n, number, n_gram[n - 1 : n])
-        return int(number[0])
+    def _numbers(self, n_grams: np.ndarray) -> np.ndarray:
+        """The numbers (N,) of n-grams (N, n), -1 for those that were not seen."""
+        numbers = n_grams[:, 0]
+        for n in range(2, n_grams.shape[1] + 1):
+            numbers = self._find(n, numbers, n_grams[:, n - 1])
+        return numbers
 
 
 def estimate_discounts(counts: np.ndarray, discounts: Discounts = "modified") -> np.ndarray:

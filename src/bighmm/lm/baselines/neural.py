@@ -191,6 +191,9 @@ class NeuralLM:
     def predictor(self) -> NeuralPredictor:
         return NeuralPredictor(self.params, self.end, self.tokenizer.end)
 
+    def stepper(self) -> NeuralStepper:
+        return NeuralStepper(self.params, self.end)
+
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention | None = None
     ) -> Evaluation:
@@ -343,6 +346,36 @@ class NeuralPredictor:
         for begin in range(0, ids.shape[1], WINDOW):
             logits, state = self.network(previous[:, begin : begin + WINDOW], state)
             yield begin, logits.log_softmax(2), state
+
+
+class NeuralStepper:
+    """The states of a network for many texts, each with its last word as "last".
+
+    first: the word before the first word of a text.
+    """
+
+    def __init__(self, network: Network, first: int) -> None:
+        self.network, self.first = network, first
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.words.device
+
+    @property
+    def capturable(self) -> bool:
+        return self.network.words.is_cuda
+
+    def begin(self, rows: int) -> State:
+        last = torch.full((rows,), self.first, device=self.device)
+        return {**self.network.begin(rows, self.first), "last": last}
+
+    def predict(self, state: State) -> tuple[Tensor, State]:
+        inner = {name: tensor for name, tensor in state.items() if name != "last"}
+        logits, inner = self.network(state["last"].unsqueeze(1), inner)
+        return logits.squeeze(1).log_softmax(1), inner
+
+    def after(self, state: State, tokens: Tensor) -> State:
+        return {**state, "last": tokens}
 
 
 def _check(options: Any) -> None:

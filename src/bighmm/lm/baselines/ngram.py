@@ -90,6 +90,9 @@ class NgramLM:
     def predictor(self) -> NgramPredictor:
         return NgramPredictor(self.model, self.tokenizer.end)
 
+    def stepper(self) -> NgramStepper:
+        return NgramStepper(self.model)
+
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention | None = None
     ) -> Evaluation:
@@ -153,6 +156,31 @@ class NgramPredictor:
         """p(next token | last sentence of a row) (V,)."""
         ends = np.flatnonzero(row == (-1 if self.end is None else self.end))
         return self.model.next_probs(row[ends[-1] + 1 :] if len(ends) else row)
+
+
+class NgramStepper:
+    """The last words of many texts, as "history" (B, order - 1): see `next_probs_after`."""
+
+    capturable = False
+    device = torch.device("cpu")
+
+    def __init__(self, model: KneserNey) -> None:
+        self.model = model
+        after_end = ([-1] * (model.order - 1) + [model.vocabulary_size])[1:]
+        self.fresh = torch.tensor(after_end, dtype=torch.long)
+
+    def begin(self, rows: int) -> dict[str, Tensor]:
+        return {"history": self.fresh.repeat(rows, 1)}
+
+    def predict(self, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        probs = self.model.next_probs_after(state["history"].numpy())
+        return torch.from_numpy(probs).log(), state
+
+    def after(self, state: dict[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
+        history = torch.cat([state["history"], tokens.unsqueeze(1)], 1)[:, 1:]
+        if self.model.end is not None:
+            history = torch.where((tokens == self.model.end).unsqueeze(1), self.fresh, history)
+        return {"history": history}
 
 
 def _rows(tokens: Tensor, lengths: Tensor | None) -> list[np.ndarray]:
