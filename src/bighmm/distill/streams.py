@@ -5,7 +5,7 @@ with the sentence in which it has its last token: if it were cut there, long sen
 more often than short ones.
 
 Random numbers are a function of a key, so a graph can hold a whole step: on a GPU it is captured
-where the models allow it, and the host is asked for a number once in `BURST` steps.
+where the models allow it, and the host is asked for a number once in many steps.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from torch import Tensor
 
 from bighmm.base import randomness
 from bighmm.data.corpus import sentence_bounds
+from bighmm.distill.shards import Shard
 from bighmm.hmm import HMM
 from bighmm.infer.sample import AncestralSampler, nucleus
 from bighmm.infer.sequences import Carry
 from bighmm.lm.stepping import State, Stepper
 from bighmm.ops.drawing import draw_at
 
-BURST = 128  # steps between two looks at what is there
+BURST, BURST_AFTER = 128, 16  # steps between two looks at what is there; of the last sentences
 MOST_AFTER = 1024  # tokens that may be needed to finish a row's last sentence; then it is cut
 STEPS_BEFORE_CAPTURE = 3  # in which kernels are compiled and memory is set aside
 
@@ -125,21 +126,21 @@ class Streams:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @torch.no_grad()
-    def shard(
-        self, key: Tensor, progress: Callable[[int], None] | None = None
-    ) -> dict[str, Tensor]:
+    def shard(self, key: Tensor, progress: Callable[[int], None] | None = None) -> Shard:
         """Texts that are a function of the key (): "tokens", "bounds" and, if known, "log_probs".
 
         progress: called with the number of tokens that are there.
         """
+        if self.stream is not None:  # models were moved to the device on another one
+            self.stream.wait_stream(torch.cuda.current_stream(self.source.device))
         with torch.cuda.stream(self.stream), self.precision():
             if self.graph is None and self.source.capturable:
                 self._capture()
             self._begin(key)
             done, unfinished = 0, True
             while unfinished:
-                until = self.steps if done < self.steps else len(self.tokens)
-                count = min(BURST, until - done)
+                more = self.steps - done if done < self.steps else len(self.tokens) - done
+                count = min(BURST if done < self.steps else BURST_AFTER, more)
                 for _ in range(count):
                     self._step() if self.graph is None else self.graph.replay()
                 done += count
@@ -173,9 +174,10 @@ class Streams:
 
     def _finished(self, done: int) -> bool:
         """Whether each row has an end mark where it may end; asks the device."""
-        return bool((self.tokens[self.steps - 1 : done] == self.end).any(0).all())
+        assert self.end is not None, "without an end mark all rows end together"
+        return bool(self.tokens[self.steps - 1 : done].eq(self.end).any(0).all())
 
-    def _texts(self, done: int) -> dict[str, Tensor]:
+    def _texts(self, done: int) -> Shard:
         rows = self.tokens[:done].cpu().numpy().T  # (B, T)
         lengths = np.full(len(rows), done)
         if self.end is not None:

@@ -1,7 +1,7 @@
 """Corpora that language models of this library write.
 
 `write_text` samples from a model, or from the mean of several of one vocabulary, until there are
-enough tokens. The corpus is like any other, so a model can be trained on it (`--data`), or on it and
+enough tokens. The corpus is like any other: models can be trained on it (`--data`), or on it and
 other text (`--more`), and evaluated on its held-out part.
 
 While it is being written there are shards (`distill.shards`) in the folder `NAME.partial`, from
@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from bighmm.base.locks import check_free, is_unused
 from bighmm.data.corpus import Corpus, is_prepared, open_corpus, write_corpus
 from bighmm.data.written import WRITTEN, Writer, writers_of
 from bighmm.distill.settings import WriteSettings
-from bighmm.distill.shards import REQUEST, Progress, Shards, read_shard, shard_paths
+from bighmm.distill.shards import REQUEST, Progress, Shard, Shards, read_shard, shard_paths
 from bighmm.distill.streams import FromProbabilities, FromStates, Source, Streams
 from bighmm.hmm import HMM
 from bighmm.lm.opening import find_model, open_model, training_text
@@ -114,7 +114,7 @@ def write_text(
     out = Path(out)
     asked = {
         "writers": [writer.sha256 for writer in teachers.writers],
-        **dataclasses.asdict(settings),
+        **settings.stored(),
         "exact": exact,
     }
     work = out.with_name(f"{out.name}.partial")
@@ -133,11 +133,11 @@ def write_text(
     return finished
 
 
-def _maker(teachers: Teachers, settings: WriteSettings, exact: bool) -> Any:
+def _maker(teachers: Teachers, settings: WriteSettings, exact: bool) -> Callable[..., Shard]:
     """A function that makes a shard by its number; models are asked for nothing before that."""
     streams: list[Streams] = []
 
-    def make(number: int, report: Any) -> dict[str, torch.Tensor]:
+    def make(number: int, report: Callable[[int], None] | None) -> Shard:
         if not streams:
             made = Streams(
                 teachers.source(settings),
@@ -186,8 +186,8 @@ def _splits(sizes: np.ndarray, tokens: int) -> dict[str, tuple[int, int]]:
     used = int(np.searchsorted(ends, min(tokens, ends[-1]))) + 1
     if used < 3:
         raise ValueError(
-            f"{tokens:,} tokens are {used} documents, which cannot be divided into train, valid and "
-            "test; ask for more tokens, or for a larger --batch"
+            f"{tokens:,} tokens are {used} documents, which cannot be divided into train, valid "
+            "and test; ask for more tokens, or for a larger --batch"
         )
     held = min(HELD_OUT * ends[used - 1], MOST_HELD_OUT)
     first_test = min(int(np.searchsorted(ends, ends[used - 1] - held)), used - 2) + 1

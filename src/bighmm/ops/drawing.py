@@ -23,15 +23,16 @@ def draw_many(log_weights: Tensor, n: int, generator: torch.Generator | None) ->
     return _look_up(log_weights.unsqueeze(0), n, generator).squeeze(0)
 
 
-def draw_at(log_weights: Tensor, chosen: Tensor) -> Tensor:
-    """The index (N,) at the share `chosen` (N,), from 0 to below 1, of all weights of a row (N, C).
+def draw_at(log_probs: Tensor, chosen: Tensor) -> Tensor:
+    """The index (N,) at which the sum of the probabilities of a row (N, C) exceeds `chosen` (N,).
 
-    Weights are summed in groups first, and then one by one in the group that has it: sums over all
-    columns in float64 would take most of the time. The host is asked for no number.
+    So where `chosen` is drawn evenly from 0 to 1, the index is drawn from the row. Probabilities
+    are summed in groups first, and then one by one in the group that has it: sums over all columns
+    in float64 would take most of the time. The host is asked for no number.
     """
-    padding = -log_weights.shape[1] % GROUP
-    padded = torch.nn.functional.pad(log_weights, (0, padding), value=-torch.inf)
-    groups = padded.softmax(1).unflatten(1, (-1, GROUP))
+    padding = -log_probs.shape[1] % GROUP
+    padded = torch.nn.functional.pad(log_probs, (0, padding), value=-torch.inf)
+    groups = padded.exp().unflatten(1, (-1, GROUP))
     sums = groups.sum(2, dtype=torch.float64).cumsum(1)
     place = torch.minimum(chosen.unsqueeze(1) * sums[:, -1:], _just_below(sums[:, -1:]))
     group = torch.searchsorted(sums, place, right=True)
