@@ -1,14 +1,17 @@
 """Training on a GPU: `make test-gpu`. Skipped where there is none."""
 
 import contextlib
+import itertools
 import json
 
 import pytest
 import torch
 
 from bighmm import constraints as c
+from bighmm.base import randomness
 from bighmm.cli.main import main
 from bighmm.data.corpus import prepare
+from bighmm.distill.streams import FromProbabilities, Streams
 from bighmm.lm.evaluation import deviation_from_one, evaluate
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.mixing import fitted_weights, mix
@@ -16,6 +19,7 @@ from bighmm.model.params.neural import NeuralOptions
 from bighmm.train.captured import CapturedRunner
 from bighmm.train.checkpoint import load_checkpoint
 from bighmm.train.loop import Stopped, Training
+from bighmm.train.losses import tensor_float_32
 from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings, options_of
 from bighmm.train.setup import new_model
 from models import KINDS, random_hmm
@@ -301,3 +305,100 @@ def test_rules_on_a_gpu(kind):
         )
         for one, text in zip(rules, texts.tolist(), strict=True):
             assert one.matches(text[: text.index(0)])
+
+
+def written(lm, capture, rows=64, steps=100, exact=True):
+    """A shard of the text that a model writes, captured or not."""
+    source = FromProbabilities([lm.stepper()], rows, 1.0, 1.0)
+    assert source.capturable
+    source.capturable = capture
+    precision = contextlib.nullcontext if exact else tensor_float_32
+    streams = Streams(source, rows, steps, lm.end, sentences=False, precision=precision)
+    shards = [streams.shard(randomness.key(1, number)) for number in (0, 1, 0)]
+    assert (streams.graph is not None) == capture
+    assert torch.equal(shards[0]["tokens"], shards[2]["tokens"])
+    assert not torch.equal(shards[0]["tokens"][:50], shards[1]["tokens"][:50])
+    return shards[0]
+
+
+NETWORKS = ("lstm", "awd-lstm", "feed-forward", "transformer")
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_text_is_written_by_a_graph(text, tmp_path, kind):
+    """The same as without one, but for draws that rounding decides; probabilities as on a CPU."""
+    wanted = other_recipe(text, kind)
+    lm, _, _ = train(wanted, tmp_path / "run", "cuda")
+    captured, eager = (written(lm, capture) for capture in (True, False))
+    beginnings = [
+        [row[:100].tolist() for row in shard["tokens"].split(shard["bounds"].diff().tolist())]
+        for shard in (captured, eager)
+    ]
+    same = sum(one == other for one, other in zip(*beginnings, strict=True))
+    assert len(beginnings[0]) == 64 and same >= 60
+    lm.to("cpu")
+    for first, last in list(itertools.pairwise(captured["bounds"].tolist()))[:8]:
+        row = captured["tokens"][first:last].long().unsqueeze(0)
+        expected = float(lm.predictor().log_prob(row))
+        assert float(captured["log_probs"][first:last].sum()) == pytest.approx(expected, rel=1e-2)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_written_text_follows_the_distribution(text, tmp_path, exact):
+    """First words and pairs of words of 20,000 rows that a graph wrote."""
+    lm, _, _ = train(other_recipe(text, "lstm"), tmp_path / "run", "cuda")
+    rows = 20_000
+    source = FromProbabilities([lm.stepper()], rows, 1.0, 1.0)
+    precision = contextlib.nullcontext if exact else tensor_float_32
+    streams = Streams(source, rows, 2, None, sentences=False, precision=precision)
+    found = streams.shard(randomness.key(3, 0))["tokens"].view(rows, 2).long()
+    size = lm.tokenizer.size
+    first = lm.predictor().next_token(torch.zeros(1, 0, dtype=torch.long))[0].double()
+    second = lm.predictor().next_token(torch.arange(size).unsqueeze(1)).double()
+    expected = rows * (first.unsqueeze(1) + second).exp().flatten().cpu()
+    counts = torch.bincount(found[:, 0] * size + found[:, 1], minlength=size**2)
+    often = expected > 10
+    statistic = float(((counts - expected)[often] ** 2 / expected[often]).sum())
+    freedom = int(often.sum())
+    assert freedom > 100 and abs(statistic - freedom) < 5 * (2 * freedom) ** 0.5
+
+
+def test_a_corpus_is_written_and_trained_on(text, tmp_path, capsys):
+    """By a network, and by several models of which one is not captured; then mixed training."""
+    runs = {"lstm": ["--width", "32"], "ngram": ["--order", "3"]}
+    for family, flags in runs.items():
+        to = ["--family", family, *flags, "--epochs", "1", "--out", str(tmp_path / family)]
+        main(["train", "--data", str(text), *to, "--json"])
+    for name, teachers in {"one": ["lstm"], "both": ["lstm", "ngram"]}.items():
+        folders = [str(tmp_path / teacher) for teacher in teachers]
+        to = ["--tokens", "30k", "--batch", "128", "--out", str(tmp_path / name), "--json"]
+        capsys.readouterr()
+        main(["write", *folders, *to])
+        found = json.loads(capsys.readouterr().out)
+        assert sum(found["tokens"].values()) >= 30_000
+        assert found["source"]["device"].startswith("cuda")
+        assert 1 < found["source"]["perplexity"] < 62
+
+
+@pytest.mark.parametrize("support, transitions", [("blocked", "two-level"), ("dense", "flat")])
+def test_two_texts_captured(text, tmp_path, support, transitions):
+    """Rows that begin anew at different steps; as without a graph, as on a CPU, and resumed."""
+    other = tmp_path / "other.txt"
+    lines = text.read_text().splitlines()
+    other.write_text("\n".join(lines[::-20]))  # it is over after 16 steps
+    mixed = {"more": str(other), "share": 0.75, "real_epochs": 0.83}  # the last after 40
+
+    def wanted(**training):
+        asked = recipe(text, support, state_dropout=0.5 * (support == "blocked"), **training)
+        return asked.changed(options={"transitions": transitions}, mixed=mixed)
+
+    _, _, captured = train(wanted(), tmp_path / "captured", "cuda")
+    _, _, eager = train(wanted(capture=False), tmp_path / "eager", "cuda")
+    _, _, on_cpu = train(wanted(), tmp_path / "cpu", "cpu")
+    assert len(captured) == STEPS
+    assert captured == pytest.approx(eager, rel=1e-2) and captured == pytest.approx(
+        on_cpu, rel=1e-2
+    )
+    train(wanted(), tmp_path / "parts", "cuda", stop_at=20)
+    _, _, parts = train(wanted(), tmp_path / "parts", "cuda", resume=True)
+    assert parts == pytest.approx(captured, rel=1e-2)
