@@ -18,6 +18,7 @@ class Writer:
     family: str
     sha256: str  # of config.json, which has the hashes of the other files
     trained_on: str | None  # the fingerprint of its training text; None if it is not known
+    more: str | None = None  # that of the second text it was trained on, if there was one
 
 
 def writers_of(corpus: Corpus) -> list[Writer]:

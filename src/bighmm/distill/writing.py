@@ -34,7 +34,7 @@ from bighmm.distill.settings import WriteSettings
 from bighmm.distill.shards import REQUEST, Progress, Shard, Shards, read_shard, shard_paths
 from bighmm.distill.streams import FromProbabilities, FromStates, Source, Streams
 from bighmm.hmm import HMM
-from bighmm.lm.opening import find_model, open_model, training_text
+from bighmm.lm.opening import find_model, open_model, training_texts
 from bighmm.lm.protocol import LM, MatmulDtype
 from bighmm.lm.stepping import stepper_of
 from bighmm.train.losses import tensor_float_32
@@ -237,4 +237,4 @@ def _clear(work: Path) -> None:
 def _writer(path: str | Path) -> Writer:
     config = find_model(path) / "config.json"
     family = read_object(config).get("family", "hmm")
-    return Writer(str(path), family, sha256_of(config), training_text(path))
+    return Writer(str(path), family, sha256_of(config), *training_texts(path))

@@ -103,15 +103,16 @@ def trained_on(run: str | Path) -> str:
     return data
 
 
-def training_text(run: str | Path) -> str | None:
-    """The fingerprint of the text that a run was trained on; None where there is no run."""
+def training_texts(run: str | Path) -> tuple[str | None, str | None]:
+    """Fingerprints of the text that a run was trained on and of its second one, where known."""
     path = Path(run) / RECIPE
     if not path.exists():
-        return None
-    found = read_object(path).get("corpus")
-    if not isinstance(found, str):
+        return None, None
+    saved = read_object(path)
+    found, more = saved.get("corpus"), saved.get("more")
+    if not isinstance(found, str) or not isinstance(more, str | None):
         raise ValueError(f"{path} is damaged: it does not say what the run was trained on")
-    return found
+    return found, more
 
 
 def find_device(name: str | torch.device) -> torch.device:
