@@ -97,7 +97,11 @@ def _usage() -> str:
 
 def _fail(sentence: str) -> None:
     """Print what is wrong and exit with status 2; what is very long is shortened in its middle."""
+    from bighmm.base import launch
+
     line = " ".join(sentence.split())
+    if launch.asked_for() and not launch.is_first():
+        line = f"process {launch.place()}: {line}"
     if len(line) > LONGEST_SENTENCE:
         line = f"{line[: LONGEST_SENTENCE // 2]} … {line[-LONGEST_SENTENCE // 2 :]}"
     print(f"bighmm: {line}", file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from bighmm.base import launch
 from bighmm.base.locks import check_free, is_unused
 from bighmm.cli.common import AsJson, check_blocks, err, flag_value, out, parse, print_json
 from bighmm.lm.opening import RECIPE
@@ -57,13 +58,20 @@ def train_command(argv: list[str]) -> None:
     """Train a model; without any setting of it, by the packaged recipe of the quick start."""
     recipe, found = parse_recipe(argv, "train", ABOUT, OWN, _starting_point(argv))
     arguments: RunArguments = found.run
-    if _has_no_settings(argv):
+    if _has_no_settings(argv) and launch.is_first():
         say = f"no settings are given, so the packaged recipe {QUICKSTART} is used"
         err().print(say, markup=False)
-    with nullcontext(arguments.out) if arguments.out is not None else _new_folder(recipe) as run:
-        resuming = _check_folder(run, arguments.resume)
+    chosen = arguments.out
+    if chosen is None and not launch.is_first():
+        chosen = Path("runs")  # which only the first process writes to
+    with nullcontext(chosen) if chosen is not None else _new_folder(recipe) as run:
+        resuming = arguments.resume
+        if launch.is_first():
+            resuming = _check_folder(run, arguments.resume)
         again = f"bighmm train --resume --out {run}"
         result = train_in_terminal(run, recipe, resuming, again, arguments.tensorboard)
+    if not launch.is_first():
+        return
     if arguments.as_json:
         print_json(result)
     else:
@@ -245,6 +253,8 @@ def _new_folder(recipe: Recipe) -> Iterator[Path]:
 def _check_folder(run: Path, resume: bool) -> bool:
     """Whether a run is resumed; ValueError if the folder holds none, or one that should not be."""
     check_free(run)  # first, as what is there is what another process has written so far
+    if launch.restarted():
+        return (run / RECIPE).exists()
     if resume:
         if not (run / RECIPE).exists():
             raise ValueError(f"{run} holds no run to resume; leave out --resume to start one")

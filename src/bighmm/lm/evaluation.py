@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from bighmm.base import processes
 from bighmm.base.settings import check_at_least_one
 from bighmm.data.batches import padded_rows
 from bighmm.data.corpus import sentence_bounds
@@ -143,17 +144,23 @@ def sentence_log_probs(
     documents: np.ndarray | None = None,
     at_once: int = SENTENCES_AT_ONCE,
 ) -> np.ndarray:
-    """log p of each sentence of a stream, in their order."""
+    """log p of each sentence of a stream, in their order.
+
+    Several processes (`base.processes`) share the sentences; all of them must ask for it.
+    """
+    here = processes.current()
     bounds = sentence_bounds(tokens, -1 if predictor.end is None else predictor.end, documents)
     lengths = np.diff(bounds)
-    by_length = np.argsort(-lengths, kind="stable")
-    found = np.empty(len(lengths))
+    by_length = np.argsort(-lengths, kind="stable")[here.number :: here.count]
+    found = np.zeros(len(lengths))
     for i in range(0, len(by_length), at_once):
         rows = by_length[i : i + at_once]
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
         log_probs = predictor.log_prob(ids, torch.from_numpy(lengths[rows]))
         found[rows] = log_probs.double().cpu().numpy()
-    return found
+    total = torch.from_numpy(found)
+    here.sum_([total])
+    return total.numpy()
 
 
 class Stream(NamedTuple):

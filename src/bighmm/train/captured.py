@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base import randomness
+from bighmm.base import processes, randomness
 from bighmm.data.batches import Batch, Batches, Labelled
 from bighmm.model.params import Parameterisation
 from bighmm.ops.compiling import can_compile_together, compiled_together
@@ -65,7 +65,11 @@ class CapturedRunner:
         self.sizes = torch.zeros(burst, device=device)
         self.outcome = torch.zeros(burst, 2, device=device)  # loss, norm
         self.place = torch.zeros(1, dtype=torch.long, device=device)
-        self.initial = update.initial_state(self.rows)
+        # Every process has the whole batch, and does some of its rows.
+        self.processes = processes.current()
+        self.own = self.processes.share(self.rows)
+        every = None if self.processes.alone else self.rows
+        self.initial = update.initial_state(self.own.stop - self.own.start, every)
         self.state = {name: tensor.clone() for name, tensor in self.initial.items()}
 
     def run(self, step: int, count: int) -> list[StepResult]:
@@ -148,8 +152,10 @@ class CapturedRunner:
             lengths,
             states.view(self.rows, self.window) if self.labelled else None,
         )
+        if not self.processes.alone:
+            window = window.rows(self.own)
         goes_on = continues > 0
-        state = begun_anew(self.state, self.initial, goes_on)
+        state = begun_anew(self.state, self.initial, goes_on, self.own)
         return window, state, key.squeeze(0), self.sizes.index_select(0, self.place).squeeze(0)
 
     def _body(self) -> None:
@@ -157,6 +163,7 @@ class CapturedRunner:
         self.update.begin()
         loss, state = self.update.accumulate(window, state, key)
         norm = self.update.norm()
+        self.processes.sum_([loss])
         self.update.apply(size)
         self._keep(state)
         outcome = torch.stack([loss, norm]).unsqueeze(0)

@@ -21,6 +21,7 @@ from bighmm.ops.carry import renormalise
 from bighmm.ops.impl import Impl
 
 State = dict[str, Tensor]
+EVERY = "every"  # (B,) the last tokens of every row, where a process has some of them
 
 
 def initial_state(rows: int, states_per_token: int, device: torch.device) -> State:
@@ -34,12 +35,16 @@ def initial_state(rows: int, states_per_token: int, device: torch.device) -> Sta
     }
 
 
-def begun_anew(state: State, initial: State, goes_on: Tensor) -> State:
-    """A carried state of any model, with the rows that do not go on (B,) as `initial` has them."""
-    return {
-        name: torch.where(goes_on.view(-1, *[1] * (was.dim() - 1)), was, initial[name])
-        for name, was in state.items()
-    }
+def begun_anew(state: State, initial: State, goes_on: Tensor, own: slice) -> State:
+    """A carried state of any model, with the rows that do not go on (B,) as `initial` has them.
+
+    own: the rows that the state is of.
+    """
+    found = {}
+    for name, was in state.items():
+        kept = (goes_on if name == EVERY else goes_on[own]).view(-1, *[1] * (was.dim() - 1))
+        found[name] = torch.where(kept, was, initial[name])
+    return found
 
 
 def to_carry(

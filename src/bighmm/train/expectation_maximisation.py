@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.base import processes
 from bighmm.data.batches import Batch
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Counting, Counts, Sums
@@ -126,7 +127,7 @@ class ExpectationMaximisation:
         self.settings, self.schedule = settings, schedule
         self.counting: Counting | None = None
 
-    def initial_state(self, rows: int) -> State:
+    def initial_state(self, rows: int, every: int | None = None) -> State:
         if self.labelled:
             return labelled_state(rows, self.tables.start.device)
         with torch.no_grad():
@@ -153,10 +154,11 @@ class ExpectationMaximisation:
             sequences = unchecked(model, window.ids, window.lengths)
             log_probs, carry = self.counting.add(sequences, Carry(**state))
             after = vars(carry)
-        return -log_probs.sum() / window.lengths.sum(), after
+        return -log_probs.sum() / window.every[1].sum(), after
 
     def norm(self) -> Tensor:
         assert self.counting is not None, "begin was called"
+        processes.current().sum_(self.counting.sums)
         return torch.nn.utils.get_total_norm(self.counting.sums)
 
     @torch.no_grad()

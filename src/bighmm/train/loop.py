@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TextIO
 
+from bighmm.base import processes
 from bighmm.base.files import existing_folder, naming, replace_folder
 from bighmm.base.settings import Between, Count, fill
 from bighmm.data.corpus import Corpus
@@ -78,13 +79,14 @@ class Training:
                 f"averaging keeps another {_readable(size)} beside the parameters, and as much "
                 "again during validation"
             )
+        self.processes = processes.current()
         self.batches = batches_of(recipe, corpus, open_more(recipe, corpus))
         self.steps_per_epoch = 1 if settings.full_batch else self.batches.steps_per_epoch
         self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
         self.check_steps = self._steps_with_checks()
         self.schedule = make_schedule(settings, self.total_steps)
         self.runner = make_runner(recipe, corpus, lm, self.batches, self.schedule)
-        self.log = Log(run / "log.jsonl")
+        self.log = Log(run / "log.jsonl" if self.processes.first else None)
         self.step, self.tokens, self.seconds = 0, 0, 0.0
         self.best = math.inf
 
@@ -103,9 +105,12 @@ class Training:
             if checked:
                 self._check(report)
             stop = should_stop() and self.step < self.total_steps
+            late = time.monotonic() - saved > between
+            if not self.processes.alone:  # they must agree, as all of them take part in saving
+                stop, late = (n > 0 for n in self.processes.sums(stop, late))
             due = checked and self.settings.checkpoint_at_checks
             due = due or self.step == self.total_steps
-            if due or stop or time.monotonic() - saved > between:
+            if due or stop or late:
                 began = time.monotonic()
                 self.save()
                 saved = time.monotonic()
@@ -115,7 +120,10 @@ class Training:
         return self.best
 
     def save(self) -> None:
-        save_checkpoint(self.run_folder, Checkpoint(self.runner.tensors(), self._state()))
+        checkpoint = Checkpoint(self.runner.tensors(), self._state())  # by all of them
+        with self.processes.first_does() as here:
+            if here:
+                save_checkpoint(self.run_folder, checkpoint)
 
     def save_model(self) -> None:
         """The model as RUN/model, whole or not at all; call it in `runner.evaluated()`."""
@@ -123,13 +131,20 @@ class Training:
         def fill(folder: Path) -> None:
             self.lm.save_pretrained(folder)
 
-        replace_folder(self.run_folder / "model", fill, keep_previous=False)
+        with self.processes.first_does() as here:
+            if here:
+                replace_folder(self.run_folder / "model", fill, keep_previous=False)
 
     def resume(self) -> None:
         """Go back to the last checkpoint of the run folder."""
-        checkpoint, warning = load_checkpoint(self.run_folder)
-        if warning:
-            self.observer.said(warning)
+        checkpoint = Checkpoint({}, {})
+        with self.processes.first_does() as here:
+            if here:
+                checkpoint, warning = load_checkpoint(self.run_folder)
+                if warning:
+                    self.observer.said(warning)
+        state = self.processes.from_first(checkpoint.state)
+        checkpoint = Checkpoint(self.processes.tensors_from_first(checkpoint.tensors), state)
         try:
             self._restore(checkpoint)
         except ValueError as error:
@@ -230,22 +245,28 @@ class Progress:
 class Log:
     """A JSONL file that is always up to date. It is made when it is first written to."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
+        """path: None where another process keeps the log."""
         self.path = path
 
     @cached_property
     def file(self) -> TextIO:
+        assert self.path is not None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return self.path.open("a", encoding="utf-8")
 
     def write(self, kind: str, values: dict[str, Any]) -> None:
+        if self.path is None:
+            return
         with naming(self.path):
             self.file.write(json.dumps({"kind": kind, **values}) + "\n")
             self.file.flush()
 
     def size(self) -> int:
-        return self.path.stat().st_size
+        return 0 if self.path is None else self.path.stat().st_size
 
     def cut(self, size: int) -> None:
         """Forget what was logged after a checkpoint; a log that is shorter stays as it is."""
+        if self.path is None:
+            return
         self.file.truncate(min(size, self.size()))

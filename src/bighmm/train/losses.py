@@ -28,23 +28,38 @@ from bighmm.model.params import Parameterisation
 from bighmm.ops.feature_dropout import chosen
 from bighmm.ops.present_blocks import present_blocks
 from bighmm.train import carrying
-from bighmm.train.carrying import State
+from bighmm.train.carrying import EVERY, State
 
 HIDDEN = 4_000  # the place of the mask of hidden words
 NO_RATES = FeatureRates()
 
 
 class Window(NamedTuple):
-    """What a step reads, on the device."""
+    """What a step reads, on the device: rows of a batch, which may be all of them."""
 
     ids: Tensor  # (B, T)
     lengths: Tensor  # (B,)
     states: Tensor | None = None  # (B, T) where they are known, -1 where they are not
+    whole: tuple[Tensor, Tensor] | None = None  # ids and lengths of all rows, if these are some
+    first: int = 0  # the place of the first row among all
+
+    @property
+    def every(self) -> tuple[Tensor, Tensor]:
+        """The ids and the lengths of all rows."""
+        return (self.ids, self.lengths) if self.whole is None else self.whole
+
+    def rows(self, part: slice) -> Window:
+        """Some of the rows. Where there are none, one without words, as a process needs some."""
+        states, lengths = self.states, self.lengths[part]
+        if len(lengths) == 0:
+            part, lengths = slice(0, 1), torch.zeros_like(self.lengths[:1])
+        some = None if states is None else states[part]
+        return Window(self.ids[part], lengths, some, (self.ids, self.lengths), part.start)
 
 
 class Loss(Protocol):
-    def initial_state(self, rows: int) -> State:
-        """What is carried into the first window of a text."""
+    def initial_state(self, rows: int, every: int | None = None) -> State:
+        """What is carried into the first window of a text; it has some `rows` of `every` row."""
         ...
 
     def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
@@ -100,22 +115,28 @@ class Likelihood:
         restricted = support if kept is None else support.restrict(kept)
         self.states_per_token = restricted.states_per_token
 
-    def initial_state(self, rows: int) -> State:
-        self._rows = max(self._rows, rows)
-        return carrying.initial_state(rows, self.states_per_token, _device(self.params))
+    def initial_state(self, rows: int, every: int | None = None) -> State:
+        self._rows = max(self._rows, every or rows)
+        state = carrying.initial_state(rows, self.states_per_token, _device(self.params))
+        if every is not None:
+            state[EVERY] = torch.zeros(every, dtype=torch.long, device=_device(self.params))
+        return state
 
     def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
         model, kept = self._model(window, state, key)
         carry = carrying.to_carry(state, model, kept, self.params.support.num_states)
         sequences = unchecked(model, window.ids, window.lengths)
-        words = window.lengths.sum()
+        words = window.every[1].sum()
         if self.hidden_words:
-            hidden = self._hidden(window, key.to(window.ids.device))
-            sequences = replace(sequences, hidden=hidden)
-            words = (words - (hidden & sequences.inside()).sum()).clamp(min=1)
+            hidden = self._hidden(*window.every, key.to(window.ids.device))
+            words = (words - hidden.sum()).clamp(min=1)
+            own = hidden.narrow(0, window.first, len(window.ids))
+            sequences = replace(sequences, hidden=own)
         log_prob, carry = advance(model, sequences, carry)
-        state = carrying.from_carry(carry, model, kept)
-        return -log_prob.sum() / words, state
+        after = carrying.from_carry(carry, model, kept)
+        if EVERY in state:
+            after[EVERY] = last_tokens(*window.every, state[EVERY])
+        return -log_prob.sum() / words, after
 
     def precision(self) -> AbstractContextManager[None]:
         return precision_of(self.params)
@@ -152,17 +173,18 @@ class Likelihood:
             kept = self._draw_kept(key)
             with dropping(self.params, self.features, key):
                 return _with_reset(self.params(kept), self.reset), kept
-        tokens = torch.cat([window.ids.reshape(-1), state["tokens"]])
+        carried = state[EVERY] if EVERY in state else state["tokens"]
+        tokens = torch.cat([window.every[0].reshape(-1), carried])
         present = present_blocks(blocks.block_of, tokens, blocks.num_blocks, self.most_blocks)
         some = support.draw_kept_of(self.dropout, key.to(tokens.device), present)
         with dropping(self.params, self.features, key):
             return _with_reset(self.params(some, present), self.reset), some
 
-    def _hidden(self, window: Window, key: Tensor) -> Tensor:
+    def _hidden(self, ids: Tensor, lengths: Tensor, key: Tensor) -> Tensor:
         """Which words of a window are hidden (B, T)."""
-        rows, time = window.ids.shape
-        found = chosen(self.hidden_words, key, HIDDEN, (rows, time))
-        return found if self.params.end is None else found & (window.ids != self.params.end)
+        inside = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
+        found = chosen(self.hidden_words, key, HIDDEN, (len(ids), ids.shape[1])) & inside
+        return found if self.params.end is None else found & (ids != self.params.end)
 
     def _draw_kept(self, key: Tensor) -> Tensor | None:
         """The states that survive dropout in a step; the same on every device."""
@@ -184,7 +206,7 @@ class LabelledLikelihood:
         _check(params, features)
         self.params, self.features, self.reset = params, features, reset
 
-    def initial_state(self, rows: int) -> State:
+    def initial_state(self, rows: int, every: int | None = None) -> State:
         return labelled_state(rows, _device(self.params))
 
     def __call__(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
@@ -192,7 +214,7 @@ class LabelledLikelihood:
             model = _with_reset(self.params(), self.reset)
         sequences, states, after = labelled_window(model, window, state)
         terms = log_joint(model, sequences, states, state["state"])
-        return -terms.sum() / window.lengths.sum(), after
+        return -terms.sum() / window.every[1].sum(), after
 
     def prepare(self, batches: Sequence[Batch]) -> None:
         """All steps have the same shapes."""
@@ -210,7 +232,7 @@ class CrossEntropy:
     def __init__(self, network: Network, end: int) -> None:
         self.network, self.end = network, end
 
-    def initial_state(self, rows: int) -> State:
+    def initial_state(self, rows: int, every: int | None = None) -> State:
         last = torch.full((rows,), self.end, device=_device(self.network))
         return {**self.network.begin(rows, self.end), "last": last}
 
@@ -218,15 +240,17 @@ class CrossEntropy:
         ids, lengths = window.ids, window.lengths
         inner = {name: tensor for name, tensor in state.items() if name != "last"}
         previous = torch.cat([state["last"].unsqueeze(1), ids[:, :-1]], dim=1)
-        key = key.to(ids.device)
+        key, tokens = key.to(ids.device), window.every[1].sum()
+        self.network.split = None if window.whole is None else (window.first, len(window.whole[1]))
         hidden, inner = self.network.hidden(previous, inner, key)
         dropped = self.network.drop(hidden, key, 0)
         logits = self.network.logits(dropped)
         each = functional.cross_entropy(logits.flatten(0, 1), ids.flatten(), reduction="none")
         inside = torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)
-        loss = (each * inside.flatten()).sum() / inside.sum()
+        loss = (each * inside.flatten()).sum() / tokens
         penalty = self.network.penalty(hidden, dropped, inside)
         if penalty is not None:
+            penalty = penalty * (inside.sum() / tokens)  # of these rows, among all
             loss = loss + (penalty - penalty.detach())
         return loss, {**inner, "last": ids[:, -1]}
 
@@ -236,6 +260,12 @@ class CrossEntropy:
     def precision(self) -> AbstractContextManager[None]:
         """The softmax is normalised whatever the logits' precision."""
         return tensor_float_32()
+
+
+def last_tokens(ids: Tensor, lengths: Tensor, before: Tensor) -> Tensor:
+    """The last token (B,) of each row; of a row without tokens, the one `before`."""
+    place = (lengths - 1).clamp(min=0).unsqueeze(1)
+    return torch.where(lengths > 0, ids.gather(1, place).squeeze(1), before)
 
 
 def labelled_state(rows: int, device: torch.device) -> State:

@@ -12,6 +12,7 @@ One process at a time trains in a folder, which is locked meanwhile.
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from bighmm.base import processes
 from bighmm.base.files import existing_folder, replace_folder, write_json, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import locked_folder
@@ -92,9 +96,13 @@ def train_run(
     another process trains in the folder, and `train.loop.Stopped` after saving, when `should_stop`
     returns True.
     """
-    watch, folder = watch or Watch(), Path(folder)
-    with locked_folder(folder, say=watch.say):
-        return train_locked(folder, recipe, resume, watch, should_stop)
+    folder = Path(folder)
+    device = find_device(processes.local_device(recipe.training.device))
+    with processes.start(device) as here:
+        watch = (watch or Watch()) if here.first else Watch()
+        lock = locked_folder(folder, say=watch.say) if here.first else nullcontext()
+        with lock:
+            return train_locked(folder, recipe, resume, watch, should_stop)
 
 
 def train_locked(
@@ -104,18 +112,32 @@ def train_locked(
     watch: Watch,
     should_stop: Callable[[], bool],
 ) -> dict[str, Any]:
-    """As `train_run`, in a folder that the caller has locked."""
+    """As `train_run`, in a folder that the caller has locked; by all processes."""
     began, named, recipe = time.monotonic(), recipe.corpus.data, located(recipe)
-    if not resume and any((folder / name).exists() for name in PARTS):
-        raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
-    device = find_device(recipe.training.device)
-    corpus = open_data(recipe.corpus)
-    texts = _Texts(corpus, open_more(recipe, corpus))
+    here = processes.current()
+    device = find_device(processes.local_device(recipe.training.device))
+    if not here.alone and recipe.training.batch < here.count:
+        raise ValueError(
+            f"a batch of {recipe.training.batch} rows cannot be shared by {here.count} processes; "
+            "use a larger --batch, or fewer processes"
+        )
     fit = None if recipe.model.family == "hmm" else baselines.find(recipe.model.family).fit
-    if fit is not None and texts.more is not None:
-        raise ValueError(f"a model of {recipe.model.family} counts one text; leave out --more")
-    if resume:
-        _check_same_run(folder, recipe, texts)
+    if fit is not None and not here.alone:
+        raise ValueError(f"{recipe.model.family} is counted in seconds; use one process")
+    with here.first_does() as mine:
+        if mine and not resume and any((folder / name).exists() for name in PARTS):
+            raise ValueError(f"{folder} already holds a run; resume it, or choose another folder")
+        if mine:
+            texts = _open_texts(recipe)  # the others find them in the cache
+            if fit is not None and texts.more is not None:
+                family = recipe.model.family
+                raise ValueError(f"a model of {family} counts one text; leave out --more")
+            if resume:
+                _check_same_run(folder, recipe, texts)
+    if not here.first:
+        texts = _open_texts(recipe)
+    corpus = texts.corpus
+    _check_alike(recipe, texts)
     train = corpus.split("train")
     watch.say(f"{named}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words")
     if texts.more is not None:
@@ -123,10 +145,44 @@ def train_locked(
     if fit is not None:
         trained = _count(folder, recipe, texts, fit, watch)
     else:
-        with watch.clustering() as progress:
-            lm = new_model(recipe, corpus, progress).to(device, recipe.training.matmul_dtype)
+        with here.first_does() as mine, watch.clustering() as progress:
+            if mine:
+                lm = new_model(recipe, corpus, progress)
+        if not here.first:
+            lm = new_model(recipe, corpus)  # with the clusters that the first has stored
+        lm = lm.to(device, recipe.training.matmul_dtype)
+        here.copy_first_([p.data for p in lm.params.parameters()])
         trained = _train_in_steps(folder, recipe, texts, lm, resume, watch, should_stop)
     return _finish(folder, recipe, corpus, trained, began)
+
+
+def _open_texts(recipe: Recipe) -> _Texts:
+    corpus = open_data(recipe.corpus)
+    return _Texts(corpus, open_more(recipe, corpus))
+
+
+def _check_alike(recipe: Recipe, texts: _Texts) -> None:
+    """Raises ValueError if another process has other code, settings or text than this one."""
+    from bighmm import __version__
+
+    here = processes.current()
+    if here.alone:
+        return
+    settings = {k: v for k, v in recipe.to_dict().items() if k not in ("corpus", "mixed")}
+    mine = {
+        "version of bighmm": __version__,
+        "version of torch": torch.__version__,
+        "code": processes.fingerprint_of_code(),
+        "recipe": json.dumps(settings, sort_keys=True),
+        "training text": json.dumps(texts.fingerprints()),
+    }
+    for number, other in enumerate(here.from_each(mine)):
+        for what, value in mine.items():
+            if other[what] != value:
+                raise ValueError(
+                    f"process {number} of {here.count} has another {what} than process "
+                    f"{here.number}; all machines need the same"
+                )
 
 
 def saved_recipe(folder: Path) -> tuple[Recipe, dict[str, str]]:
@@ -200,17 +256,25 @@ def _train_in_steps(
     with watch.training() as observer:
         training = Training(recipe, texts.corpus, lm, folder, observer)
         watch.say(f"{states}, {lm.num_parameters:,} parameters, {lm.device}; run: {folder}")
-        if not resume:
+        here = processes.current()
+        begun = resume and existing_folder(folder / "checkpoint") is not None
+        begun = here.from_first(begun)
+        if not resume and here.first:
             _begin(folder, recipe, texts)
-        elif existing_folder(folder / "checkpoint") is not None:
+        elif begun:
             training.resume()
             observer.said(f"resumed at step {training.step} of {training.total_steps}")
         training.run(should_stop)
-        if existing_folder(folder / "model") is None:
+        if here.from_first(existing_folder(folder / "model") is None):
             observer.said("the best model was removed; the last one takes its place")
             with training.runner.evaluated():
                 training.save_model()
-    best = open_model(folder).to(lm.device, recipe.training.matmul_dtype)
+    best = lm
+    with here.first_does() as mine:
+        if mine:
+            best = open_model(folder).to(lm.device, recipe.training.matmul_dtype)
+    here.copy_first_([p.data for p in best.params.parameters()])
+    best.clear_cache()
     return _Trained(best, training.step, training.seconds)
 
 
@@ -240,7 +304,7 @@ def _finish(
     folder: Path, recipe: Recipe, corpus: Corpus, trained: _Trained, began: float
 ) -> dict[str, Any]:
     """Evaluate the best model on held-out text and write it all down."""
-    lm = trained.lm
+    lm, here = trained.lm, processes.current()
     figures = {}
     for split in ("valid", "test"):
         found = dataclasses.asdict(lm.perplexity(corpus, split=split))
@@ -259,5 +323,9 @@ def _finish(
         "samples": [drawn.text for drawn in sample(lm, 3, seed=recipe.training.seed)],
     }
     result["wall_seconds"] = round(time.monotonic() - began, 2)  # since the run was last started
-    write_json(folder / "result.json", result)
+    if not here.alone:
+        result["processes"] = here.count
+    with here.first_does() as mine:
+        if mine:
+            write_json(folder / "result.json", result)
     return result

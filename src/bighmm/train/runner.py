@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bighmm.base import randomness
+from bighmm.base import processes, randomness
 from bighmm.base.tensor_files import load_state, read_tensor
 from bighmm.data.batches import Batch, Batches
 from bighmm.train.averaging import Average
-from bighmm.train.carrying import begun_anew
+from bighmm.train.carrying import EVERY, begun_anew
 from bighmm.train.losses import State, Window
 from bighmm.train.update import Update
 
@@ -103,15 +103,20 @@ class EagerRunner:
         """The loss of a step and the norm of its update, before any parameter changes."""
         nats = torch.zeros((), dtype=torch.float64, device=self.device)
         key, tokens, state = randomness.key(self.seed, step), 0, self.state
+        here = processes.current()
         self.update.begin()
         with self.update.precision():
             for batch in self._batches(step):
-                window = on_device(batch, self.device)
-                state = self._before(batch, state)
+                window, every = on_device(batch, self.device), None
+                if not here.alone:
+                    every = len(window.ids)
+                    window = window.rows(here.share(every))
+                state = self._before(batch, state, len(window.ids), every)
                 loss, state = self.update.accumulate(window, state, key)
                 nats += loss.double() * int(batch.lengths.sum())
                 tokens += int(batch.lengths.sum())
             norm = self.update.norm()
+            here.sum_([nats])
         total, size = torch.stack([nats, norm.double()]).tolist()  # the host waits here, once
         self._ahead = {name: t.detach() for name, t in (state or {}).items()}
         return StepResult(total / tokens, size, self.update.size(step), tokens)
@@ -137,14 +142,18 @@ class EagerRunner:
 
     def release(self) -> None: ...
 
-    def _before(self, batch: Batch, state: State | None) -> State:
-        """The state before a batch, some rows of which may go on from the carried `state`."""
+    def _before(self, batch: Batch, state: State | None, rows: int, every: int | None) -> State:
+        """The state before a batch, some rows of which may go on from the carried `state`.
+
+        rows: of this process, of `every` row of the batch if there are several.
+        """
         if state is not None and np.all(batch.continues):
             return state
-        initial = self.update.initial_state(len(batch.ids))
+        initial = self.update.initial_state(rows, every)
         if state is None or not np.any(batch.continues):
             return initial
-        return begun_anew(state, initial, torch.as_tensor(batch.continues, device=self.device))
+        goes_on = torch.as_tensor(batch.continues, device=self.device)
+        return begun_anew(state, initial, goes_on, processes.current().share(len(batch.ids)))
 
     def _batches(self, step: int) -> Iterator[Batch]:
         if not self.full_batch:
@@ -202,7 +211,23 @@ def saved_tensors(
             tensors |= {f"{OPTIMIZER}{index}.{k}": v for k, v in moments.items()}
     if average is not None:
         tensors |= {f"{AVERAGE}{k}": v for k, v in average.tensors().items()}
-    return tensors | {f"{CARRIED}{k}": v.detach() for k, v in (state or {}).items()}
+    return tensors | {f"{CARRIED}{k}": v for k, v in every_row(state or {}).items()}
+
+
+def every_row(state: State) -> State:
+    """What is carried by the rows of all processes, as a single one would carry it."""
+    here = processes.current()
+    return {name: here.join(part.detach()) for name, part in state.items() if name != EVERY}
+
+
+def own_rows(state: State) -> State:
+    """What this process carries, of what `every_row` has given."""
+    here = processes.current()
+    if here.alone:
+        return state
+    count = len(next(iter(state.values())))
+    some = {name: part[here.share(count)] for name, part in state.items()}
+    return {**some, EVERY: state["tokens"]} if "states" in state else some  # as `Likelihood` has it
 
 
 def restore_tensors(
@@ -234,4 +259,5 @@ def restore_tensors(
     if average is not None:
         average.restore(tensors, AVERAGE)
     carried = [name for name in tensors if name.startswith(CARRIED)]
-    return {n.removeprefix(CARRIED): read_tensor(tensors, n, device) for n in carried} or None
+    state = {n.removeprefix(CARRIED): read_tensor(tensors, n, device) for n in carried}
+    return own_rows(state) if state else None

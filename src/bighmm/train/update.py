@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from bighmm.base import processes
 from bighmm.data.batches import Batch
 from bighmm.model.params import Parameterisation
 from bighmm.train.averaging import Average
@@ -38,8 +39,8 @@ class Update(Protocol):
         """Of the parameters, where it is evaluated in their place."""
         ...
 
-    def initial_state(self, rows: int) -> State:
-        """What is carried into the first window of a text."""
+    def initial_state(self, rows: int, every: int | None = None) -> State:
+        """What is carried into the first window of a text; it has some `rows` of `every` row."""
         ...
 
     def size(self, step: int) -> float:
@@ -59,7 +60,10 @@ class Update(Protocol):
         ...
 
     def norm(self) -> Tensor:
-        """The norm of what was accumulated; where the update clips, it is limited from here on."""
+        """The norm of what was accumulated, by all processes, whose sum it is from here on.
+
+        Where the update clips, it is limited too.
+        """
         ...
 
     def apply(self, size: float | Tensor) -> None:
@@ -94,8 +98,8 @@ class Descent:
         if isinstance(params, Parameterisation):
             params.row_gradients = settings.rows == "touched"
 
-    def initial_state(self, rows: int) -> State:
-        return self.loss.initial_state(rows)
+    def initial_state(self, rows: int, every: int | None = None) -> State:
+        return self.loss.initial_state(rows, every)
 
     def size(self, step: int) -> float:
         return self.schedule.rate(step)
@@ -121,6 +125,7 @@ class Descent:
         they are scaled here.
         """
         gradients = self._gradients()
+        processes.current().sum_(gradients)
         norm = torch.nn.utils.get_total_norm(gradients)
         if next(self.params.parameters()).is_cuda:
             scale = ((norm + 1e-6) / self.largest_norm).clamp(min=1.0)

@@ -59,7 +59,7 @@ class AWDLSTM(Network):
         x, after = _cast(x, dtype, 1 / SCALE), State()
         for i in range(len(self.layers)):
             if i > 0:
-                x = _locked(x, key, LAYERS + 2 * i, options.dropout_between, time=0)
+                x = self._locked(x, key, LAYERS + 2 * i, options.dropout_between, time=0)
             names = (f"output{i}", f"cell{i}")
             before = tuple(state[name].to(dtype).unsqueeze(0) for name in names)
             weights, train = self.weights(i, key, dtype), torch.is_grad_enabled()
@@ -88,7 +88,7 @@ class AWDLSTM(Network):
         return functional.linear(hidden, self.words, self.bias)
 
     def drop(self, x: Tensor, key: Tensor | None, place: int) -> Tensor:
-        return _locked(x, key, place, self.dropout, time=1)
+        return self._locked(x, key, place, self.dropout, time=1)
 
     def penalty(self, hidden: Tensor, dropped: Tensor, inside: Tensor) -> Tensor | None:
         width, both = hidden.shape[2], inside[:, 1:] & inside[:, :-1]
@@ -104,9 +104,18 @@ class AWDLSTM(Network):
         if key is not None and self.options.dropout_words > 0:
             share, size = self.options.dropout_words, len(self.words)
             found = found * mask(key, WORDS, (size, 1), share, found.dtype).index_select(0, ids)
-        return _locked(
-            found.view(*tokens.shape, -1), key, INPUT, self.options.dropout_input, time=0
-        )
+        share = self.options.dropout_input
+        return self._locked(found.view(*tokens.shape, -1), key, INPUT, share, time=0)
+
+    def _locked(self, x: Tensor, key: Tensor | None, place: int, share: float, time: int) -> Tensor:
+        """x with dropout whose mask is the same along the dimension `time`, 0 or 1."""
+        if key is None or share == 0:
+            return x
+        rows = x.shape[1 - time]
+        first, every = self.split or (0, rows)
+        shape = (1, every, x.shape[2]) if time == 0 else (every, 1, x.shape[2])
+        found = mask(key, place, shape, share, x.dtype)
+        return x * found.narrow(1 - time, first, rows)
 
 
 @register("awd-lstm", AWDLSTMOptions)
@@ -132,14 +141,6 @@ def mask(key: Tensor, place: int, shape: Sequence[int], share: float, dtype: tor
     least = min(round((share - 0.5) * 2**16), 2**15 - 1)
     kept = noise.view(torch.int16)[:count].view(*shape) >= least
     return kept.to(dtype) / (1 - share)
-
-
-def _locked(x: Tensor, key: Tensor | None, place: int, share: float, time: int) -> Tensor:
-    """x with dropout whose mask is the same along the dimension `time`."""
-    if key is None or share == 0:
-        return x
-    shape = [1 if i == time else size for i, size in enumerate(x.shape)]
-    return x * mask(key, place, shape, share, x.dtype)
 
 
 def _cast(x: Tensor, dtype: torch.dtype, factor: float) -> Tensor:

@@ -54,6 +54,7 @@ class Network(nn.Module):
         most = init_scale / math.sqrt(width)
         nn.init.uniform_(self.words, -most, most)
         self.dropout = dropout
+        self.split: tuple[int, int] | None = None  # rows here are some: the first one, of how many
 
     def begin(self, rows: int, end: int) -> State:
         """The state before the first word, for B rows."""
@@ -93,7 +94,9 @@ class Network(nn.Module):
         """x with dropout; the mask is a function of the key and of the `place` in the network."""
         if key is None or self.dropout == 0:
             return x
-        noise = randomness.noise(randomness.scrambled(key + place), x.numel()).view(x.shape)
+        before = 0 if self.split is None else self.split[0] * x[0].numel()
+        drawn = randomness.scrambled(key + place) + before
+        noise = randomness.noise(drawn, x.numel()).view(x.shape)
         kept = noise >= round((self.dropout - 0.5) * 2**63) * 2  # noise is in -2^63 … 2^63 - 1
         return torch.where(kept, x / (1 - self.dropout), 0.0)
 
