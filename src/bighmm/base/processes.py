@@ -56,6 +56,8 @@ class Processes:
         for bucket in buckets(tensors):
             flat = torch.cat([t.reshape(-1) for t in bucket]) if len(bucket) > 1 else bucket[0]
             flat = flat.contiguous()
+            if not flat.is_cuda:
+                flat = flat.to(_device())
             with _named():
                 torch.distributed.all_reduce(flat)
             parts = flat.split([t.numel() for t in bucket]) if len(bucket) > 1 else [flat]

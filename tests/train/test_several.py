@@ -1,0 +1,183 @@
+"""Several processes train what one trains: on a CPU, with gloo."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bighmm.base.json_files import read_object
+from bighmm.base.processes import Processes, buckets
+from bighmm.base.tensor_files import TensorFile
+from bighmm.train.recipe import from_dict
+from bighmm.train.run import train_run
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are killed by signals")
+
+KINDS = {
+    "two-level": {
+        "model": {"states": 48, "blocks": 6},
+        "options": {"width": 8},
+        "training": {"rows": "touched", "state_dropout": 0.5, "hidden_words": 0.1},
+    },
+    "flat": {
+        "model": {"states": 48, "blocks": 6},
+        "options": {"width": 8, "transitions": "flat"},
+        "training": {"state_dropout": 0.5, "averaging": 0.9},
+    },
+    "dense": {"model": {"states": 8, "support": "dense"}, "options": {"width": 8}},
+    "baum-welch": {
+        "model": {"states": 6, "support": "dense", "parameterisation": "scalar"},
+        "training": {"optimizer": "baum-welch", "step_size": 0.5, "state_dropout": 0},
+    },
+    "sentences": {
+        "model": {"states": 48, "blocks": 6},
+        "options": {"width": 8},
+        "training": {"batches": "sentences", "batch": 7, "epochs": 1},  # the last has fewer
+    },
+    "lstm": {"model": {"family": "lstm"}, "options": {"width": 8}},
+    "awd-lstm": {"model": {"family": "awd-lstm"}, "options": {"width": 8, "embedding": 4}},
+}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("several") / "text.txt"
+    path.write_text("\n".join(f"w{i % 7} w{i * i % 11} w{i % 3}" for i in range(260)))
+    return path
+
+
+def asked_of(text, kind="two-level", **training):
+    settings = {"epochs": 2, "batch": 6, "window": 5, "device": "cpu", "lr": 0.002, "seed": 3}
+    settings["checks_per_epoch"] = 0.5
+    asked = {"corpus": {"data": str(text)}, **KINDS[kind]}
+    own = asked.get("training", {})
+    return {**asked, "training": settings | own | training}
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """A function that lets some processes do some runs, and gives status and errors of each."""
+    cache = tmp_path_factory.mktemp("cache")
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("several.py"))],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "BIGHMM_CACHE": str(cache)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def ask(count, runs):
+        request = {"count": count, "port": free_port(), "runs": runs}
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        return json.loads(server.stdout.readline())
+
+    yield ask
+    server.communicate()
+
+
+def losses(folder):
+    lines = map(json.loads, (Path(folder) / "log.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if line["kind"] == "step"]
+
+
+def weights(folder):
+    return TensorFile(Path(folder) / "model" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def alone(text, tmp_path_factory):
+    """The folders of runs of one process."""
+    home = tmp_path_factory.mktemp("alone")
+    for kind in KINDS:
+        train_run(home / kind, from_dict(asked_of(text, kind), "the test"))
+    return home
+
+
+@pytest.mark.parametrize("count, kinds", [(2, list(KINDS)), (3, ["two-level", "lstm"])])
+def test_as_one_process(count, kinds, together, alone, text, tmp_path):
+    asked = [{"folder": str(tmp_path / k), "recipe": asked_of(text, k)} for k in kinds]
+    ends = together(count, asked)
+    assert [status for status, _ in ends] == [0] * count, ends
+    for kind in kinds:
+        found, expected = losses(tmp_path / kind), losses(alone / kind)
+        assert len(found) == len(expected) >= (50 if kind != "sentences" else 20), kind
+        torch.testing.assert_close(
+            torch.tensor(found), torch.tensor(expected), rtol=1e-5, atol=0, msg=kind
+        )
+        result, of_one = (read_object(f / kind / "result.json") for f in (tmp_path, alone))
+        assert result["processes"] == count and "processes" not in of_one
+        for split in ("valid", "test"):
+            assert result[split]["perplexity"] == pytest.approx(
+                of_one[split]["perplexity"], rel=1e-4
+            )
+
+
+def test_resumed_by_another_number(together, alone, text, tmp_path):
+    folder = str(tmp_path / "run")
+    recipe = asked_of(text, "two-level")
+    first = {"folder": folder, "recipe": recipe, "stop_after": 20}
+    assert [s for s, _ in together(2, [first])] == [0, 0]
+    assert len(losses(folder)) == 20
+    steps = 0
+
+    def should_stop():
+        nonlocal steps
+        steps += 1
+        return steps == 15
+
+    from bighmm.train.loop import Stopped
+
+    with pytest.raises(Stopped):
+        train_run(folder, from_dict(recipe, "the test"), resume=True, should_stop=should_stop)
+    ends = together(3, [{"folder": folder, "recipe": recipe, "resume": True}])
+    assert [s for s, _ in ends] == [0] * 3, ends
+    expected = losses(alone / "two-level")
+    torch.testing.assert_close(
+        torch.tensor(losses(folder)), torch.tensor(expected), rtol=1e-5, atol=0
+    )
+
+
+@pytest.mark.parametrize("killed", [[0, 14], [1, 23]])
+def test_killed_and_gone_on_with(killed, together, text, tmp_path):
+    recipe = asked_of(text, checks_per_epoch=4, epochs=1)
+    whole = {"folder": str(tmp_path / "whole"), "recipe": recipe}
+    broken = {"folder": str(tmp_path / "broken"), "recipe": recipe, "killed": killed}
+    ends = together(2, [whole, broken])
+    assert ends[killed[0]][0] == -9
+    status, said = ends[1 - killed[0]]
+    assert status == 2 and "has lost the others" in said and len(said.splitlines()) == 1, said
+    again = {**broken, "resume": True, "killed": None}
+    ends = together(2, [again])
+    assert [s for s, _ in ends] == [0, 0], ends
+    assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
+    found, expected = weights(tmp_path / "broken"), weights(tmp_path / "whole")
+    for name in expected:
+        assert torch.equal(found[name], expected[name]), name
+
+
+def test_refusals(together, text, tmp_path):
+    recipe = asked_of(text, batch=1)
+    ends = together(2, [{"folder": str(tmp_path / "run"), "recipe": recipe}])
+    for status, said in ends:
+        assert status == 2 and "a batch of 1 rows cannot be shared by 2 processes" in said
+
+
+def test_shares_and_buckets():
+    for total in range(12):
+        parts = [Processes(i, 5).share(total) for i in range(5)]
+        assert [i for part in parts for i in range(total)[part]] == list(range(total))
+    tensors = [torch.zeros(n) for n in (3, 2**22, 5, 7)] + [torch.zeros(2, dtype=torch.long)]
+    found = [[t.numel() for t in bucket] for bucket in buckets(tensors)]
+    assert found == [[3], [2**22], [5, 7], [2]]
