@@ -95,7 +95,7 @@ def test_rows_that_begin_anew_forget(text, more, tmp_path):
     }
     batch = training.batches.batch(17)
     assert batch.continues.tolist() == [True] * 2 + [False] * 6
-    found = runner._before(batch, state)
+    found = runner._before(batch, state, len(batch.ids), None)
     for name in state:
         assert torch.equal(found[name][:2], state[name][:2])
         assert torch.equal(found[name][2:], initial[name][2:])
