@@ -99,8 +99,9 @@ def test_rows_that_begin_anew_forget(text, more, tmp_path):
     for name in state:
         assert torch.equal(found[name][:2], state[name][:2])
         assert torch.equal(found[name][2:], initial[name][2:])
-    assert runner._before(training.batches.batch(1), state) is state
-    assert torch.equal(runner._before(training.batches.batch(0), state)["cell"], initial["cell"])
+    assert runner._before(training.batches.batch(1), state, 8, None) is state
+    anew = runner._before(training.batches.batch(0), state, 8, None)
+    assert torch.equal(anew["cell"], initial["cell"])
 
 
 def test_a_run_on_two_texts(text, more, tmp_path):

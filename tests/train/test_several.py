@@ -13,6 +13,7 @@ import torch
 from bighmm.base.json_files import read_object
 from bighmm.base.processes import Processes, buckets
 from bighmm.base.tensor_files import TensorFile
+from bighmm.train.loop import Stopped
 from bighmm.train.recipe import from_dict
 from bighmm.train.run import train_run
 
@@ -136,8 +137,6 @@ def test_resumed_by_another_number(together, alone, text, tmp_path):
         nonlocal steps
         steps += 1
         return steps == 15
-
-    from bighmm.train.loop import Stopped
 
     with pytest.raises(Stopped):
         train_run(folder, from_dict(recipe, "the test"), resume=True, should_stop=should_stop)
