@@ -163,14 +163,11 @@ def _open_texts(recipe: Recipe) -> _Texts:
 
 def _check_alike(recipe: Recipe, texts: _Texts) -> None:
     """Raises ValueError if another process has other code, settings or text than this one."""
-    from bighmm import __version__
-
     here = processes.current()
     if here.alone:
         return
     settings = {k: v for k, v in recipe.to_dict().items() if k not in ("corpus", "mixed")}
     mine = {
-        "version of bighmm": __version__,
         "version of torch": torch.__version__,
         "code": processes.fingerprint_of_code(),
         "recipe": json.dumps(settings, sort_keys=True),
