@@ -154,6 +154,7 @@ OTHER_KINDS = {
     "feed-forward": (ModelSettings(family="feed-forward"), {}),
     "lstm": (ModelSettings(family="lstm"), {}),
     "awd-lstm": (ModelSettings(family="awd-lstm"), {"width": 64, "embedding": 32}),
+    "recurrent-hmm": (ModelSettings(family="recurrent-hmm"), {"width": 32, "embedding": 16}),
     "transformer": (ModelSettings(family="transformer"), {"width": 32, "layers": 2}),
     "ablation-b": (ModelSettings(states=64, support="dense", parameterisation="ablation-b"), {}),
     "transformer over states": (

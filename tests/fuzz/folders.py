@@ -175,6 +175,7 @@ def _add_baselines(originals: Originals) -> None:
         "ngram": {"order": 3},
         "lstm": {"width": 4, "layers": 1},
         "awd-lstm": {"width": 5, "embedding": 4, "layers": 2},
+        "recurrent-hmm": {"width": 5, "embedding": 4},
         "feed-forward": {"width": 4, "layers": 1, "order": 3},
         "transformer": {"width": 8, "layers": 1, "heads": 2, "context": 4},
     }

@@ -14,7 +14,8 @@ from bighmm.base import randomness
 from bighmm.data.batches import Batch
 from bighmm.infer.filter import can_be_captured
 from bighmm.lm.baselines.awd_lstm import AWDLSTM
-from bighmm.lm.options import AWDLSTMOptions
+from bighmm.lm.baselines.recurrent_hmm import RecurrentHMM
+from bighmm.lm.options import STAGES, AWDLSTMOptions, RecurrentHMMOptions
 from bighmm.model import params
 from bighmm.model.feature_dropout import FeatureRates
 from bighmm.model.options import VARIANTS
@@ -278,6 +279,28 @@ def test_a_step_of_an_awd_lstm_with_averaging_asks_the_host_nothing():
     with Questions() as questions:
         run(second)
     assert questions.asked == [] and int(update.average.steps) == 2
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_step_of_a_recurrent_hmm_asks_the_host_nothing(stage):
+    network = RecurrentHMM(RecurrentHMMOptions(stage, width=8, embedding=4, dropout=0.3), 7)
+    settings = TrainingSettings(clip=1.0)
+    schedule = make_schedule(settings, 10)
+    update = Descent(network, CrossEntropy(network, end=0), settings, schedule)
+    ids = torch.tensor([[1, 2, 0, 4, 5], [6, 0, 1, 1, 2]])
+    window, state = Window(ids, torch.tensor([5, 4])), update.initial_state(2)
+
+    def run(key):
+        update.begin()
+        update.accumulate(window, state, key)
+        update.norm()
+        update.apply(0.01)
+
+    run(randomness.key(1, 0))  # in which moments are made
+    second = randomness.key(1, 1)
+    with Questions() as questions:
+        run(second)
+    assert questions.asked == []
 
 
 @pytest.mark.parametrize("operands", ["float32", "bfloat16"])

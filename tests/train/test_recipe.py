@@ -141,6 +141,7 @@ def test_packaged_recipes(tmp_path, monkeypatch):
         "ptb-32768": 32768,
         "ptb-4096": 4096,
         "ptb-awd-lstm": 4096,
+        "ptb-recurrent-hmm": 4096,
         "quickstart": 4096,
         "wikitext2-awd-lstm": 4096,
     }

@@ -6,7 +6,7 @@ They stand apart from what they describe: a command's help must not wait for tor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Convention = Literal["reset", "carry"]  # after an end mark: start anew, or carry the state on
 DEFAULT_LENGTH = 100  # tokens after the prefix at most, the end mark not counted
@@ -74,6 +74,35 @@ class AWDLSTMOptions:
     """Times the mean square of the difference between the last layer at neighbouring words."""
 
 
+Stage = Literal[
+    "hmm",
+    "word-transitions",
+    "late-transitions",
+    "late-emissions",
+    "softmax",
+    "sigmoid",
+    "tanh",
+    "gated",
+]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclass(frozen=True)
+class RecurrentHMMOptions:
+    """An HMM made recurrent in stages (after Buys, Bisk & Choi 2018)."""
+
+    stage: Stage = "late-emissions"
+    """From an exact HMM to a gated RNN, each with the changes of those before it."""
+    width: int = 475
+    """The number of states: 10 million weights with the Penn Treebank; 900 for the stage hmm."""
+    embedding: int = 475
+    """Width of the vectors of words that are read; the stage hmm has none."""
+    dropout: float = 0.0
+    """Of the words that are read and, from late-emissions on, of what predicts the next one."""
+    init_scale: float = 1.0
+    """Initial tables are uniform between this and minus this, from sigmoid on over root(width)."""
+
+
 @dataclass(frozen=True)
 class TransformerOptions:
     """Self-attention over the words before."""
@@ -96,5 +125,6 @@ OPTIONS: dict[str, type] = {
     "feed-forward": FeedForwardOptions,
     "lstm": LSTMOptions,
     "ngram": NgramOptions,
+    "recurrent-hmm": RecurrentHMMOptions,
     "transformer": TransformerOptions,
 }

@@ -53,7 +53,7 @@ class CorpusSettings:
 @dataclass(frozen=True)
 class ModelSettings:
     family: str = "hmm"
-    """hmm, or a baseline: ngram, feed-forward, lstm, awd-lstm or transformer."""
+    """hmm, or a baseline: ngram, feed-forward, lstm, awd-lstm, recurrent-hmm or transformer."""
     states: int = 4096
     """Hidden states in all."""
     support: str = "blocked"

@@ -65,7 +65,7 @@ def test_commands(run, capsys, monkeypatch):
         (["eval", "RUN", "--carry"], "carries nothing over an end mark"),
         (
             ["train", "--family", "trigram", "--out", "NEW"],
-            "choose from awd-lstm, feed-forward, lstm, ngram, transformer, or hmm",
+            "choose from awd-lstm, feed-forward, lstm, ngram, recurrent-hmm, transformer, or hmm",
         ),
     ],
 )
