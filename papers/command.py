@@ -133,6 +133,9 @@ def _run(
     from papers.runs import find_files, missing, reserved, run_jobs, to_prepare  # with torch
 
     jobs = missing(paper, selected, results, _seeds(arguments.seeds))
+    waiting = (f"{r.row} is left out: {r.not_yet}" for r in selected.rows if r.not_yet)
+    for sentence in dict.fromkeys(waiting):
+        _say(sentence)
     files = find_files(arguments.data, arguments.tokenizer, paper, jobs)
     with reserved(paper, jobs):
         if entries := to_prepare(paper, jobs):
@@ -193,7 +196,7 @@ def _show(paper: Paper, results: Results, arguments: ReproduceArguments) -> None
         console.print(f"\n[bold]{escape(heading_of(table))}[/]")
         console.print(grid)
     if paper.claims:
-        console.print("\n[bold]What the paper says[/]")
+        console.print(f"\n[bold]{escape(paper.about_claims or 'What the paper says')}[/]")
         console.print(claims_as_grid(paper, results))
 
 

@@ -3,9 +3,11 @@
     ablation-b <= 0.75 * scalar
     0.9 * linear <= mlp <= 1.1 * linear
     factored:spread < 0.5 * scalar:spread + 0.5 * mlp:spread
+    small or large <= 106
 
-A side is a sum of terms: a name, a number times a name, or a number. Every sign stands between
-spaces, since names may contain dashes. A name may be followed by a colon and the figure to take.
+A side is a sum of terms: a name, a number times a name, or a number; of several terms with "or"
+between them the lowest counts that is known. Every sign stands between spaces, since names may
+contain dashes. A name may be followed by a colon and the figure to take.
 """
 
 from __future__ import annotations
@@ -30,18 +32,20 @@ class Term:
 
 Lookup = Callable[[Term], float | None]
 Values = list[float | None]
+Either = tuple[Term, ...]  # terms of which the lowest counts
 
 
 @dataclass(frozen=True)
 class Inequality:
     text: str
-    sides: tuple[tuple[Term, ...], ...]
+    sides: tuple[tuple[Either, ...], ...]
     signs: tuple[str, ...]  # between them
 
     @property
     def terms(self) -> list[Term]:
         """The terms with a name."""
-        return [term for side in self.sides for term in side if term.name is not None]
+        every = (term for side in self.sides for either in side for term in either)
+        return [term for term in every if term.name is not None]
 
     @property
     def names(self) -> list[str]:
@@ -72,27 +76,32 @@ def parse(text: str) -> Inequality:
     return Inequality(text, tuple(map(_side, sides)), tuple(signs))
 
 
-def _sum(side: tuple[Term, ...], lookup: Lookup) -> float | None:
+def _sum(side: tuple[Either, ...], lookup: Lookup) -> float | None:
     total = 0.0
-    for term in side:
-        figure = 1.0 if term.name is None else lookup(term)
-        if figure is None:
+    for either in side:
+        figures = [(term, 1.0 if term.name is None else lookup(term)) for term in either]
+        known = [term.factor * figure for term, figure in figures if figure is not None]
+        if not known:
             return None
-        total += term.factor * figure
+        total += min(known, key=abs)  # terms after a minus are below zero
     return total
 
 
-def _side(text: str) -> tuple[Term, ...]:
+def _side(text: str) -> tuple[Either, ...]:
     texts, signs = _cut(text, r"[+-]")
-    terms = []
-    for sign, word in zip(["+", *signs], texts, strict=True):
-        match = TERM.fullmatch(word.strip())
-        if match is None:
-            raise ValueError(f"{word.strip()!r} is neither a name, a number, nor NUMBER * NAME")
-        factor, name, figure, alone = match.groups()
-        size = float(factor or alone or 1)
-        terms.append(Term(size if sign == "+" else -size, name, figure))
-    return tuple(terms)
+    return tuple(
+        tuple(_term(word.strip(), sign) for word in either.split(" or "))
+        for sign, either in zip(["+", *signs], texts, strict=True)
+    )
+
+
+def _term(word: str, sign: str) -> Term:
+    match = TERM.fullmatch(word)
+    if match is None:
+        raise ValueError(f"{word!r} is neither a name, a number, nor NUMBER * NAME")
+    factor, name, figure, alone = match.groups()
+    size = float(factor or alone or 1)
+    return Term(size if sign == "+" else -size, name, figure)
 
 
 def _cut(text: str, signs: str) -> tuple[list[str], list[str]]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from papers.results import Results
-from papers.rows import Paper, Row, Table
+from papers.rows import SECONDS, Paper, Row, Table
 
+SHORTEST = 0.01  # seconds; stands for less, which a logarithmic axis has no place for
 BARS = 0.8  # width of all bars at one word, in units of the axis
 COLOURS = ("#1f5fa8", "#d9730d", "#2d8a4e", "#8e44ad", "#b03a2e", "#5d6d7e", "#17a2a2")
 
@@ -28,7 +29,11 @@ def write_plots(paper: Paper, results: Results, folder: Path) -> list[Path]:
     """
     find_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
-    charts = {table.name: _chart(paper, results, table) for table in paper.tables if table.axis}
+    charts = {}
+    for table in paper.tables:
+        if table.axis is not None:
+            draw = _over_seconds if table.axis == SECONDS else _chart
+            charts[table.name] = draw(paper, results, table)
     charts["curves"] = _curves(paper, results)
     written = []
     for name, figure in charts.items():
@@ -55,7 +60,7 @@ def _chart(paper: Paper, results: Results, table: Table) -> Any:
         # Bars stand side by side around the place of their word.
         shift = (number - (len(series) - 1) / 2) * BARS / len(series) if words else 0.0
         places = [xs.index(row.x) + shift if words else row.x for row in rows]
-        colour = COLOURS[number % len(COLOURS)]
+        colour = _colour(series, name)
         drawn |= _series(axes, paper, results, rows, places, name, colour, BARS / len(series))
     for number, row in enumerate(row for row in table.rows if row.x is None):
         if found := results.figures(row):
@@ -115,6 +120,33 @@ def _series(
     return bool(measured or printed)
 
 
+def _over_seconds(paper: Paper, results: Results, table: Table) -> Any:
+    """A figure of perplexity over seconds of training, or None: a point per row, with its name."""
+    figure, axes = _new_figure((7, 4.2))
+    measured = [(row, found) for row in table.rows if (found := results.figures(row))]
+    if not measured:
+        return None
+    measured.sort(key=lambda pair: pair[1]["seconds"])
+    series = list(dict.fromkeys(row.series for row in table.rows))
+    for number, (row, found) in enumerate(measured):
+        seconds = max(found["seconds"], SHORTEST)
+        point, colour = (seconds, found[paper.figure]), _colour(series, row.series)
+        axes.plot(*point, marker="o", color=colour)
+        # Names of neighbours stand above and below.
+        shift = {"xytext": (4, 4 if number % 2 == 0 else -10), "textcoords": "offset points"}
+        axes.annotate(_powers(row.row), point, color=colour, fontsize=7, **shift)
+    for name in (name for name in series if any(row.series == name for row, _ in measured)):
+        colour = _colour(series, name)
+        axes.plot([], [], linestyle="none", marker="o", color=colour, label=_label("ours", name))
+    axes.set_xscale("log")
+    axes.margins(x=0.15)  # room for the names
+    axes.xaxis.set_major_formatter(_plain)
+    axes.set_xlabel(f"{table.axis} of training")
+    _finish(axes, table.title, paper.figure)
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
 def _curves(paper: Paper, results: Results) -> Any:
     """A figure of validation perplexity over epochs, or None: a panel per corpus, a line per run.
 
@@ -167,6 +199,10 @@ def _is_hmm(run: dict[str, Any]) -> bool:
 
 def _best(runs: list[dict[str, Any]]) -> float:
     return min(run["valid"]["perplexity"] for run in runs)
+
+
+def _colour(series: list[str], name: str) -> str:
+    return COLOURS[series.index(name) % len(COLOURS)]
 
 
 def _label(whose: str, series: str) -> str:

@@ -68,7 +68,7 @@ def claims_as_grid(paper: Paper, results: Results) -> Grid:
 
 def claims_as_markdown(paper: Paper, results: Results) -> str:
     """The claims with a heading, as Markdown."""
-    heading = "What the paper says, and whether it is so here"
+    heading = paper.about_claims or "What the paper says, and whether it is so here"
     return f"**{heading}**\n\n{_markdown(_claim_columns(paper, results))}"
 
 
@@ -160,11 +160,11 @@ def _from(root: Path, path: Path) -> str:
 def _columns(paper: Paper, results: Results, table: Table) -> list[list[str]]:
     """The columns of a table, heading first: figures of the paper, each with ours beside it."""
     found = [results.figures(row) for row in table.rows]
-    columns = [["model", *(row.row if row.recipe else f"{row.row} (cited)" for row in table.rows)]]
+    columns = [["model", *map(_name, table.rows)]]
     if len({row.corpus for row in table.rows}) > 1:
         columns.append(["corpus", *(row.corpus for row in table.rows)])
-    printed = [key for key in FIGURES if any(key in row.paper for row in table.rows)]
-    for key in printed or [paper.figure]:
+    printed = {key for row in table.rows for key in row.paper} | {paper.figure}
+    for key in (key for key in FIGURES if key in printed):
         heading = HEADINGS.get(key, key)
         texts = [_printed(row, key, with_range=key == paper.figure) for row in table.rows]
         columns.append([f"{heading}, paper", *texts])
@@ -172,6 +172,12 @@ def _columns(paper: Paper, results: Results, table: Table) -> list[list[str]]:
     for key in ("runs", "seconds"):
         columns.append([key, *(_measured(figures, key) for figures in found)])
     return columns
+
+
+def _name(row: Row) -> str:
+    if row.recipe is None:
+        return f"{row.row} (cited)"
+    return f"{row.row} (not yet)" if row.not_yet else row.row
 
 
 def _printed(row: Row, key: str, with_range: bool) -> str:

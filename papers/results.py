@@ -7,11 +7,12 @@ Each line is one run, a JSON object:
     …                       what was measured, as `record` makes it
 
 A run is stored once, in the file of the first table that has a row with its recipe and corpus. All
-tables find it there.
+tables find it there, and so do rows of other papers.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,9 +46,12 @@ class Results:
 
     runs: dict[RunKey, StoredRun] = field(default_factory=dict)
     eval_ms: dict[str, float] = field(default_factory=dict)
+    others: dict[str, Results] = field(default_factory=dict)  # of papers that rows are of
 
     def of(self, row: Row) -> dict[int, StoredRun]:
         """The runs of a row by seed, the smallest seed first."""
+        if row.of is not None:
+            return self.others[row.of].of(dataclasses.replace(row, of=None))
         found = {
             key.seed: run
             for key, run in self.runs.items()
@@ -61,6 +65,8 @@ class Results:
 
     def figures(self, row: Row) -> dict[str, Any] | None:
         """Means over the runs of a row, with the lowest and highest; None if it has no run."""
+        if row.of is not None:
+            return self.others[row.of].figures(dataclasses.replace(row, of=None))
         runs = [run.fields for run in self.of(row).values()]
         if not runs:
             return None
@@ -93,8 +99,13 @@ def read_results(paper: Paper) -> Results:
 
     Raises ValueError for a line that is not a run, and for a run that is stored twice.
     """
+    others = {name: _read(folder) for name, folder in paper.other_results.items()}
+    return dataclasses.replace(_read(paper.results_folder), others=others)
+
+
+def _read(folder: Path) -> Results:
     runs: dict[RunKey, StoredRun] = {}
-    for path in sorted(paper.results_folder.glob("*.jsonl")):
+    for path in sorted(folder.glob("*.jsonl")):
         for number, line in enumerate(path.read_bytes().splitlines()):
             if not line.strip():
                 continue
@@ -105,7 +116,7 @@ def read_results(paper: Paper) -> Results:
                 other = f"{runs[key].file}, line {runs[key].line + 1}"
                 raise ValueError(f"{where} is a run that {other} has already; remove one of them")
             runs[key] = StoredRun(path, number, fields)
-    return Results(runs, _eval_batches(paper))
+    return Results(runs, _eval_batches(folder))
 
 
 def store_result(paper: Paper, row: Row, seed: int, record: dict[str, Any]) -> Path:
@@ -157,9 +168,9 @@ def _mean(runs: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float])
     return sum(map(figure, runs)) / len(runs)
 
 
-def _eval_batches(paper: Paper) -> dict[str, float]:
+def _eval_batches(folder: Path) -> dict[str, float]:
     """Milliseconds by recipe; empty if they were not measured."""
-    path = paper.results_folder / EVAL_BATCH
+    path = folder / EVAL_BATCH
     if not path.exists():
         return {}
     found = read_json(path)

@@ -4,12 +4,14 @@
     figure = "valid"                       # or "test": the split of charts and claims
     curves = ["table1"]                    # tables whose validation curves are drawn
     tokenizers = ["web"]                   # corpora that need a tokenizer file
+    about_claims = "What is aimed at"      # heading of the claims; without it, what the paper says
 
     [[tables]]
     name = "figure3"
     title = "What it shows"
     seeds = [42, 52]                       # seeds of every row; without it, one run with seed 1
-    axis = "states"                        # draws a chart over the `x` of the rows
+    axis = "states"                        # draws a chart over the `x` of the rows; "seconds" over
+                                           # the seconds of their runs, without an `x`
 
     [[tables.rows]]
     row = "VL-HMM 2^15"
@@ -19,6 +21,8 @@
     range = [124.1, 126.3]                 # lowest and highest figure of several runs
     x = 32768                              # words make bars; without x, a horizontal line
     series = "independent"                 # line of the chart, where there are several
+    of = "chiu2020"                        # another paper that has this recipe and its runs
+    not_yet = "no text is written yet"     # why it cannot be run; --run leaves it out
 
     [[claims]]                             # a statement of the paper (`claims`)
     says = "More states are better"
@@ -46,6 +50,7 @@ from papers.inequality import Inequality, parse
 FIGURES = ("params", "train", "valid", "test", "eval_ms")  # figures of a model in a paper
 
 FOLDER, ROWS = "papers", "rows.toml"  # in a checkout: papers/PAPER/rows.toml
+SECONDS = "seconds"  # the axis of a chart over the seconds that runs took
 
 Number = int | float
 
@@ -59,6 +64,13 @@ class Row:
     range: tuple[Number, Number] | None = None
     x: Number | str | None = None
     series: str = ""
+    of: str | None = None
+    not_yet: str | None = None
+
+    @property
+    def can_run(self) -> bool:
+        """Whether this paper trains it."""
+        return self.recipe is not None and self.of is None and self.not_yet is None
 
     @property
     def stem(self) -> str:
@@ -110,6 +122,8 @@ class Paper:
     claims: tuple[Claim, ...] = ()
     prepare: tuple[Prepare, ...] = ()
     whole: bool = True  # False: only some of its tables or rows
+    about_claims: str | None = None
+    other_results: dict[str, Path] = field(default_factory=dict)  # of papers that rows are of
 
     @property
     def rows(self) -> list[Row]:
@@ -120,7 +134,7 @@ class Paper:
         return self.root / "runs" / self.name
 
     def recipe_file(self, row: Row) -> Path:
-        return self.root / FOLDER / self.name / "recipes" / f"{row.recipe}.toml"
+        return self.root / FOLDER / (row.of or self.name) / "recipes" / f"{row.recipe}.toml"
 
     def results_file(self, row: Row) -> Path:
         """The file of new results of a row: that of the first table with its recipe and corpus."""
@@ -189,7 +203,8 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     lists = dict.fromkeys(("curves", "tokenizers", "tables", "claims", "prepare"), list)
-    _check(found, {"title": str, "figure": str, **lists}, ("title", "tables"), str(path))
+    texts = {"title": str, "figure": str}
+    _check(found, {**texts, **lists, "about_claims": str}, ("title", "tables"), str(path))
     figure = found.get("figure", "valid")
     if figure not in ("valid", "test"):
         raise ValueError(f"{path}: figure must be valid or test, not {figure!r}")
@@ -202,18 +217,24 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
     for curve in curves:
         if curve not in names:
             raise ValueError(f"{path}: curves names {curve!r}, which is no table of it")
-    folder = path.parent / "results" if results is None else results / name
+
+    def results_of(other: str) -> Path:
+        return root / FOLDER / other / "results" if results is None else results / other
+
+    others = {row.of for table in tables for row in table.rows if row.of}
     paper = Paper(
         root,
         name,
         found["title"],
         tables,
-        folder,
+        results_of(name),
         figure,
         curves,
         tuple(found.get("tokenizers", ())),
         tuple(_claim(claim, figure, str(path)) for claim in found.get("claims", ())),
         tuple(_prepare(entry, str(path)) for entry in found.get("prepare", ())),
+        about_claims=found.get("about_claims"),
+        other_results={other: results_of(other) for other in sorted(others)},
     )
     for claim in paper.claims:
         _check_names(paper, claim, str(path))
@@ -238,7 +259,7 @@ def _table(found: Any, path: str) -> Table:
     _check_name(found["name"], "name", where)
     rows = tuple(_row(row, where) for row in found["rows"])
     kinds_of_x = {isinstance(row.x, str) for row in rows if row.x is not None}
-    if "axis" in found and len(kinds_of_x) != 1:
+    if found.get("axis", SECONDS) != SECONDS and len(kinds_of_x) != 1:
         raise ValueError(
             f"{where}: the rows of a table with an axis need an x, all of them numbers or all words"
         )
@@ -251,13 +272,15 @@ def _table(found: Any, path: str) -> Table:
 def _row(found: Any, where: str) -> Row:
     name = found.get("row") if isinstance(found, dict) else None
     where = f"{where}, row {name!r}" if name else f"{where}, a row"
-    names = dict.fromkeys(("row", "corpus", "recipe", "series"), str)
+    names = dict.fromkeys(("row", "corpus", "recipe", "series", "of", "not_yet"), str)
     kinds = {**names, "paper": dict, "range": list, "x": Number | str}
     _check(found, kinds, ("row", "corpus"), where)
     _check(found.get("paper", {}), dict.fromkeys(FIGURES, Number), (), f"{where}, paper")
-    for key in ("corpus", "recipe"):
+    for key in ("corpus", "recipe", "of"):
         if key in found:
             _check_name(found[key], key, where)
+    if "of" in found and "recipe" not in found:
+        raise ValueError(f"{where} is of {found['of']}, but names no recipe of it")
     if "recipe" not in found and not found.get("paper"):
         raise ValueError(f"{where} has neither a recipe nor a figure of the paper")
     between = found.get("range", (0, 0))

@@ -289,7 +289,7 @@ def _lacking(
     paper: Paper, results: Results, table: Table, row: Row, seeds: Sequence[int]
 ) -> list[int]:
     """The seeds that a row has no result of; models without training have one run."""
-    if row.recipe is None:
+    if not row.can_run:
         return []
     done, wanted = results.of(row), seeds or table.seeds
     if not wanted and done:

@@ -55,7 +55,10 @@ def test_as_a_module():
         [sys.executable, "-m", "papers", "nobody"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr == "bighmm: there is no paper 'nobody'; choose from chiu2020, lee2025\n"
+    assert (
+        done.stderr
+        == "bighmm: there is no paper 'nobody'; choose from chiu2020, frontier, lee2025\n"
+    )
 
 
 def trap(folder):

@@ -24,6 +24,9 @@ def lookup(term):
         ("a-b > b > nobody", "10.0 > 20.0 > –", False),
         ("a-b < b < nobody", "10.0 < 20.0 < –", None),
         ("a-b < nobody < b", "10.0 < – < 20.0", None),
+        ("b or a-b or nobody <= 10", "10.0 <= 10.0", True),
+        ("c_2 - b or 3 * a-b < 20", "20.0 < 20.0", False),
+        ("nobody or no-one < 20", "– < 20.0", None),
     ],
 )
 def test_values(text, written, holds):
@@ -34,9 +37,12 @@ def test_values(text, written, holds):
 
 def test_names():
     assert parse("0.9 * a-b <= c:test <= 1.1 * a-b + 3").names == ["a-b", "c"]
+    assert parse("a-b or b + c <= 3").names == ["a-b", "b", "c"]
 
 
-@pytest.mark.parametrize("text", ["", "a", "a<b", "a = b", "a < ", "a < b c", "a < b * 2", "< a"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "a<b", "a = b", "a < ", "a < b c", "a < b * 2", "< a", "a or < b"]
+)
 def test_what_is_none(text):
     with pytest.raises(ValueError, match=r"compares nothing|is neither a name"):
         parse(text)

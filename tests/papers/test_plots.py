@@ -52,6 +52,34 @@ BARS = """
 """
 
 
+SECONDS = """
+    [[tables]]
+    name = "seconds"
+    title = "perplexity by seconds"
+    axis = "seconds"
+    rows = [
+      { row = "HMM", corpus = "words", recipe = "hmm", series = "HMMs" },
+      { row = "HMM", corpus = "other", recipe = "hmm-other", series = "HMMs" },
+      { row = "3-gram", corpus = "words", recipe = "count", series = "others" },
+    ]
+"""
+
+
+def test_over_seconds(reproduce, measured, more, tmp_path):
+    pytest.importorskip("matplotlib")
+    more(SECONDS)
+    chart = tmp_path / "plots" / "seconds.png"
+    reproduce("small/seconds", "--plots", tmp_path / "plots")
+    assert not chart.exists()
+    measured("count", 30.0, seconds=0.0, valid_curve=[], steps=0)
+    assert reproduce("small/seconds", "--plots", tmp_path / "plots").status == 0
+    first = chart.stat().st_size
+    measured("hmm", 40.0)
+    measured("hmm-other", 43.0, corpus="other")
+    assert reproduce("small/seconds", "--plots", tmp_path / "plots").status == 0
+    assert chart.read_bytes().startswith(b"\x89PNG") and chart.stat().st_size != first > 5000
+
+
 def test_bars_and_lines_across(reproduce, measured, more, tmp_path):
     pytest.importorskip("matplotlib")
     more(BARS)

@@ -1,5 +1,8 @@
 """rows.toml: what is read from it, and what is said of a wrong one."""
 
+import shutil
+import textwrap
+
 import pytest
 
 
@@ -61,6 +64,8 @@ def test_wrong_arguments(refused, arguments, said):
         ("curves = [", 'figure = "train"\ncurves = [', "figure must be valid or test, not 'train'"),
         ('rows = [\n  { row = "HMM', 'rows = [\n  5, { row = "HMM', "a row must be a section"),
         ("title", "title title", "rows.toml cannot be read: "),
+        ('"Cited", ', '"Cited", of = "large", ', "is of large, but names no recipe of it"),
+        ('recipe = "count"', 'recipe = "count", of = "x"', "papers/x/recipes/count.toml"),
     ],
 )
 def test_wrong_rows(refused, small, old, new, said):
@@ -91,3 +96,49 @@ def test_wrong_rows(refused, small, old, new, said):
 def test_wrong_claims_and_preparations(refused, more, section, said):
     more(section)
     assert said in refused("small")
+
+
+ELSEWHERE = """
+    title = "What is ours"
+    about_claims = "Goals"
+
+    [[tables]]
+    name = "states"
+    title = "perplexity by states"
+    rows = [
+      { row = "HMM", corpus = "words", recipe = "hmm", of = "small" },
+      { row = "Large", corpus = "words", recipe = "large", not_yet = "it is too large" },
+    ]
+
+    [[claims]]
+    says = "Below 45"
+    if = "hmm or large < 45"
+"""
+
+
+def test_rows_of_another_paper_and_rows_for_later(
+    rows, ask, reproduce, root, small, measured, tmp_path
+):
+    paper = root / "papers" / "ours"
+    (paper / "recipes").mkdir(parents=True)
+    (paper / "rows.toml").write_text(textwrap.dedent(ELSEWHERE))
+    (paper / "recipes" / "large.toml").write_text('extends = "../../small/recipes/hmm.toml"')
+    assert [row["ours"] for row in rows("ours")] == [None, None]
+    measured("hmm", 40.0)
+    first, second = rows("ours")
+    assert first["ours"]["valid"] == 40.0 and second["ours"] is None
+    assert first["results"] == ["papers/small/results/table1.jsonl"]
+    assert ask("reproduce", "ours", "--root", root)["claims"][0]["verdict"] == "holds"
+
+    printed = reproduce("ours").out
+    assert "Large (not yet)" in printed and "Goals" in printed
+    assert "**Goals**" in reproduce("ours", "--markdown").out
+    done = reproduce("ours", "--run")  # nothing of it is run here
+    assert done.status == 0 and not (root / "runs").exists()
+    assert "Large is left out: it is too large" in done.err and "nothing is missing" in done.err
+
+    moved = tmp_path / "moved"
+    shutil.copytree(small / "results", moved / "small")
+    shutil.rmtree(small / "results")
+    assert rows("ours")[0]["ours"] is None
+    assert rows("ours", "--results", moved)[0]["ours"]["valid"] == 40.0

@@ -32,6 +32,9 @@ def lee(*names):
 def test_every_result_has_a_row_and_is_in_the_file_of_its_first_table(paper):
     results, files = read_results(paper), {}
     for row in paper.rows:
+        if row.of is not None:  # in that paper's files
+            assert set(results.files(row)) <= set(paper.other_results[row.of].iterdir())
+            continue
         for seed, run in results.of(row).items():
             assert run.file == paper.results_file(row)
             files[row.recipe, row.corpus, seed] = run.file
@@ -47,7 +50,9 @@ def test_every_recipe_is_valid_and_used(paper):
         while like := tomllib.loads(path.read_text(encoding="utf-8")).get("extends"):
             path = path.parent / like
             used.add(path)
-    assert set((ROOT / "papers" / paper.name / "recipes").iterdir()) == used
+    folder = ROOT / "papers" / paper.name / "recipes"
+    own = {path for path in used if path.resolve().parent == folder}
+    assert set(folder.iterdir()) == own
     for path in used:
         read_recipe(path)
 
@@ -83,7 +88,7 @@ def test_settings_that_all_rows_of_lee2025_share():
         shared = (training.epochs, training.batches, training.batch, training.window)
         assert shared == (2.85, "windows", 200, 64)
         assert (training.beta1, training.beta2) == (0.9, 0.95)
-        assert training.weight_decay == (0.0 if row.recipe == "scalar-no-decay" else 0.1)
+        assert training.weight_decay == (0.0 if "no-decay" in row.recipe else 0.1)
         assert (training.schedule, training.warmup, training.final_lr) == ("cosine", 0.05, 0.1)
         assert training.state_dropout == 0 and recipe.model.support == "dense"
 
@@ -103,6 +108,7 @@ def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
         ("scalar-512", "scalar-1e-1", "training"),
         ("scalar-1e-1", "lvd-scalar-1e-1", "initial"),
         ("scalar-1e-1", "scalar-no-decay", "training"),
+        ("scalar-512", "scalar-2e-1", "training"),
         ("scalar-128-4e-1", "scalar-2048-4e-1", "model"),
         ("lvd-scalar-random", "lvd-scalar-random-1e-1", "training"),
         ("ablation-b-512", "linear-1e-2", "training"),
@@ -114,6 +120,32 @@ def test_rows_of_lee2025_that_are_compared_differ_in_one_thing():
     ):
         one, two = (recipe.to_dict() for recipe in lee(plain, other))
         assert [section for section in one if one[section] != two[section]] == [field]
+
+
+def test_the_study_of_weight_decay():
+    """Each recipe with decay has a twin that differs in it alone; sizes differ in states alone."""
+    paper = read_paper(ROOT, "lee2025")
+    at_512 = paper.only_table("decay").rows
+    rates = []
+    for one, two in zip(at_512[0:6:2], at_512[1:6:2], strict=True):
+        decayed, plain = lee(one.recipe, two.recipe)
+        changed = dataclasses.replace(decayed.training, weight_decay=0.0)
+        assert decayed.training.weight_decay == 0.1
+        assert dataclasses.replace(decayed, training=changed) == plain
+        rates.append((plain.model.parameterisation, plain.training.lr))
+    assert rates == [("scalar", 0.2), ("ablation-b", 0.02), ("chiu-rush", 0.01)]
+    (table,) = paper.only_table("decay-states").tables
+    by_series = {
+        row.series: [r for r in table.rows if r.series == row.series] for row in table.rows
+    }
+    assert len(by_series) == 6 and table.seeds == (42,)
+    for number, series in enumerate(by_series.values()):
+        assert [row.x for row in series] == [128, 256, 512, 1024, 2048, 4096]
+        (same,) = lee(at_512[number].recipe)
+        for row in series:
+            (recipe,) = lee(row.recipe)
+            assert recipe.model.states == row.x
+            assert dataclasses.replace(recipe, model=same.model) == same
 
 
 def test_transformers_of_lee2025_have_the_sizes_of_their_pretrained_ones():
