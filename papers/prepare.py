@@ -1,9 +1,9 @@
-"""Folders that recipes refer to: labels and pretrained models.
+"""Folders that recipes refer to: labels, pretrained models and written text.
 
 An entry of [[prepare]] in rows.toml describes one folder. It has a command line of bighmm that
 makes the folder (`--data`, `--tokenizer` and `--out` are added), or a sentence that tells the user
-what to put there. Recipes refer to folders in their section [initial], other entries in their
-command.
+what to put there. Recipes refer to folders in their sections [initial] and [mixed], other entries
+in their command.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from pathlib import Path
 from bighmm.train.recipe import read_recipe
 from papers.rows import Paper, Prepare
 
-FINISHED = ("manifest.json", "result.json")  # one of these is written last, by labels and by runs
+FINISHED = (
+    "manifest.json",
+    "result.json",
+)  # one of these is written last, by labels, texts, and by runs
 
 
 def named_in(recipe: Path) -> list[str]:
     """The folders that a recipe refers to."""
-    return read_recipe(recipe).initial.folders()
+    found = read_recipe(recipe)
+    return [*found.initial.folders(), *([found.mixed.more] if found.mixed.more else [])]
 
 
 def needs(entry: Prepare, paper: Paper) -> list[Prepare]:

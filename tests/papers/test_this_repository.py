@@ -12,9 +12,9 @@ import pytest
 from bighmm.model.networks.pretrained import own_config
 from bighmm.train.recipe import InitialSettings, from_saved, read_recipe
 from papers.claims import judge
-from papers.prepare import named_in
+from papers.prepare import named_in, needs
 from papers.report import write_docs
-from papers.results import read_results
+from papers.results import read_results, run_name
 from papers.rows import papers_in, read_paper
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -148,6 +148,27 @@ def test_the_study_of_weight_decay():
             assert dataclasses.replace(recipe, model=same.model) == same
 
 
+def test_rows_of_the_frontier_with_and_without_a_teachers_text():
+    """Students have the model of their twin, and the text of a teacher of the same corpus."""
+    paper = read_paper(ROOT, "frontier")
+    students = [row for row in paper.rows if (row.recipe or "").startswith("teacher-")]
+    assert {row.corpus for row in students} == {"ptb", "wikitext-2"}
+    for row in students:
+        (twin,) = paper.rows_of(row.recipe.replace("teacher", "two-level"), row.corpus)[:1]
+        student, alone = (read_recipe(paper.recipe_file(each)) for each in (row, twin))
+        assert (student.model, student.options) == (alone.model, alone.options)
+        text, teacher = f"written/{row.corpus}", f"runs/frontier/awd-lstm-{row.corpus}"
+        assert named_in(paper.recipe_file(row)) == [text] and alone.mixed.more is None
+        (entry,) = (entry for entry in paper.prepare if entry.makes == text)
+        assert [needed.makes for needed in needs(entry, paper)] == [teacher]
+        assert teacher == f"runs/frontier/{run_name(*teacher_of(paper, row))}"
+
+
+def teacher_of(paper, row):
+    """The row of the teacher whose run is used, and its seed."""
+    return paper.rows_of(f"awd-lstm-{row.corpus}", row.corpus)[0], 1
+
+
 def test_transformers_of_lee2025_have_the_sizes_of_their_pretrained_ones():
     random, teacher = lee("transfer-random-3e-4", "transformer")
     wanted = own_config(**dataclasses.asdict(teacher.options))
@@ -179,4 +200,6 @@ def _what_matters(recipe):
         for name in InitialSettings.FOLDERS
         if (folder := getattr(recipe.initial, name))
     }
-    return recipe.model, recipe.options, dataclasses.replace(recipe.initial, **names), kept
+    more = recipe.mixed.more and Path(recipe.mixed.more).name
+    mixed = dataclasses.replace(recipe.mixed, more=more)
+    return recipe.model, recipe.options, dataclasses.replace(recipe.initial, **names), mixed, kept
