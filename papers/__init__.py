@@ -5,6 +5,6 @@ PAPER/recipes/NAME.toml     how the model of a row is trained (`runs`)
 PAPER/results/TABLE.jsonl   what was measured, one run per line (`record`, `results`)
 
 Folders of the checkout that belong to it and are not in git: runs/PAPER/ for the runs, labels/ and
-models/ for what recipes are initialised with, and written/ for text of teachers (`prepare`). The command is
-in `command`.
+models/ for what recipes are initialised with, and written/ for text of teachers (`prepare`).
+The command is in `command`.
 """
