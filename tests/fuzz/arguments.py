@@ -127,11 +127,13 @@ def _base(name: str, originals: Originals, draw: random.Random) -> list[str]:
         "distill-lm": [draw.choice(("nowhere", model)), "--out", "run", "--tokens", "100"],
         "cluster": [*data, "--classes", "3"],
         "data": data,
+        "mix": [model, model, *data, "--out", "run"],
+        "write": [model, "--tokens", "100", "--out", "run"],
         "reproduce": draw.choice(([], ["chiu2020"], ["nobody"], ["lee2025/table1"])),
     }[name]
 
 
-ANY_MODEL = ("eval", "score", "next", "sample", "guide", "distill-lm")
+ANY_MODEL = ("eval", "score", "next", "sample", "guide", "distill-lm", "write")
 
 
 def _odd(command: Command, originals: Originals, draw: random.Random) -> list[str]:
