@@ -25,7 +25,8 @@ class Potentials(NamedTuple):
 def emitted(model: Model, window: Sequences) -> Tensor:
     """log p(x_t | z_t) (B, T, K) for the states of each token; 0 where the token is hidden."""
     batch, time = window.ids.shape
-    found = model.emissions.of(window.ids.reshape(-1)).view(batch, time, -1)
+    found = model.emissions.of(window.ids.reshape(-1))
+    found = found.view(batch, time, found.shape[1])
     if window.hidden is None:
         return found
     possible = torch.zeros((), dtype=found.dtype, device=found.device)
