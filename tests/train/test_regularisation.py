@@ -101,7 +101,7 @@ def test_tables_have_no_vectors():
 
 
 def hidden_in(likelihood, step=0):
-    return likelihood._hidden(WINDOW, randomness.key(1, step))
+    return likelihood._hidden(*WINDOW.every, randomness.key(1, step))
 
 
 @pytest.mark.parametrize("reset", [True, False])

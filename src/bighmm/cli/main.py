@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -49,6 +50,8 @@ def call(command: Callable[[], None]) -> None:
     # Threads that wait by spinning are several times slower as soon as anything else runs on the
     # machine, and no faster when nothing does. It has to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be any bytes
     try:
         command()
         sys.stdout.flush()  # here and not on the way out, so that its failure is seen below
