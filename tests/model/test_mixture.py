@@ -12,7 +12,7 @@ from bighmm.model.emissions import EmissionTable
 from bighmm.model.options import NeuralOptions
 from bighmm.model.params.mixture import Mixture, MixtureOptions, support_of
 from bighmm.model.support import Blocked, Dense, PerToken
-from bighmm.model.transitions.mixed import Mixed
+from bighmm.model.transitions.mixture import Mixed
 from models import cut_work, dense_twin, ragged, random_hmm
 
 WEIGHTS = torch.tensor([0.3, 0.7], dtype=torch.float64)

@@ -11,7 +11,7 @@ from bighmm.train.loop import Stopped, Training
 from bighmm.train.recipe import from_dict
 from bighmm.train.run import Watch, saved_recipe, train_run
 from bighmm.train.runner import EagerRunner
-from bighmm.train.setup import new_model, open_data
+from bighmm.train.setup import new_model, open_data, open_more
 from watching import Watcher, losses
 
 KINDS = {
@@ -60,7 +60,8 @@ def recipe(text, more, kind="two-level", mixed=None, **training):
 
 def start(wanted, run):
     corpus = open_data(wanted.corpus)
-    return Training(wanted, corpus, new_model(wanted, corpus), run, Watcher())
+    more = open_more(wanted, corpus)
+    return Training(wanted, corpus, new_model(wanted, corpus), run, Watcher(), more)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -73,10 +73,6 @@ class Processes:
         self.sum_([total])
         return total.tolist()
 
-    def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
-        return self.sums(float(flag))[0] > 0
-
     def join(self, tensor: Tensor) -> Tensor:
         """Rows of all processes, one after the other; they may have different numbers of rows."""
         if self.alone:
@@ -136,10 +132,6 @@ class Processes:
             found[name] = sent.to("cpu", kind)
         return found
 
-    def wait(self) -> None:
-        """Wait until all processes have come here."""
-        self.any(False)
-
     @contextmanager
     def first_does(self) -> Iterator[bool]:
         """Context whose body only the first process should do (it is told so); the others wait.
@@ -184,7 +176,6 @@ def start(device: torch.device) -> Iterator[Processes]:
     import torch.distributed as distributed
 
     backend = "nccl" if device.type == "cuda" and distributed.is_nccl_available() else "gloo"
-    backend = os.environ.get("BIGHMM_BACKEND", backend)
     with _named():
         distributed.init_process_group(backend, timeout=PATIENCE)
     _current = Processes(distributed.get_rank(), distributed.get_world_size())

@@ -6,6 +6,11 @@ Between two steps it is a dictionary of tensors in terms of the states of the wh
     states     (B, K')    ids in the whole model of the states that were kept, -1 where none
     log_alpha  (B, K')    log p(state | what came before)
     fresh      (B,) bool  the next state is drawn from the start distribution
+
+Where several processes share the rows (`base.processes`), B is the number of a process's own; it
+also has
+
+    every      (B,)       the last token of every row, of all processes
 """
 
 from __future__ import annotations
@@ -15,13 +20,14 @@ import math
 import torch
 from torch import Tensor
 
+from bighmm.base import processes
 from bighmm.infer.sequences import Carry
 from bighmm.model.model import Model
 from bighmm.ops.carry import renormalise
 from bighmm.ops.impl import Impl
 
 State = dict[str, Tensor]
-EVERY = "every"  # (B,) the last tokens of every row, where a process has some of them
+EVERY = "every"
 
 
 def initial_state(rows: int, states_per_token: int, device: torch.device) -> State:
@@ -45,6 +51,28 @@ def begun_anew(state: State, initial: State, goes_on: Tensor, own: slice) -> Sta
         kept = (goes_on if name == EVERY else goes_on[own]).view(-1, *[1] * (was.dim() - 1))
         found[name] = torch.where(kept, was, initial[name])
     return found
+
+
+def every_row(state: State) -> State:
+    """What is carried by the rows of all processes, as a single one would carry it."""
+    here = processes.current()
+    return {name: here.join(part.detach()) for name, part in state.items() if name != EVERY}
+
+
+def own_rows(state: State) -> State:
+    """What this process carries, of what `every_row` has given."""
+    here = processes.current()
+    if here.alone:
+        return state
+    count = len(next(iter(state.values())))
+    some = {name: part[here.share(count)] for name, part in state.items()}
+    return {**some, EVERY: state["tokens"]} if "states" in state else some
+
+
+def last_tokens(ids: Tensor, lengths: Tensor, before: Tensor) -> Tensor:
+    """The last token (B,) of each row; of a row without tokens, the one `before`."""
+    place = (lengths - 1).clamp(min=0).unsqueeze(1)
+    return torch.where(lengths > 0, ids.gather(1, place).squeeze(1), before)
 
 
 def to_carry(

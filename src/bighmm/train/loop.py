@@ -25,7 +25,7 @@ from bighmm.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bighmm.train.phases import make_runner
 from bighmm.train.recipe import Recipe
 from bighmm.train.schedule import make_schedule
-from bighmm.train.setup import batches_of, open_more
+from bighmm.train.setup import batches_of
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 SHARE_OF_SAVING = 0.05  # of the time, at most, where checkpoints are so large that they take long
@@ -65,10 +65,19 @@ class Observer(Protocol):
 
 
 class Training:
-    """One run: `recipe` and `corpus` train `lm`, an HMM or a network, in the folder `run`."""
+    """One run: `recipe` and `corpus` train `lm`, an HMM or a network, in the folder `run`.
+
+    more: the second text of the recipe, if it has one.
+    """
 
     def __init__(
-        self, recipe: Recipe, corpus: Corpus, lm: Any, run: Path, observer: Observer
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        lm: Any,
+        run: Path,
+        observer: Observer,
+        more: Corpus | None = None,
     ) -> None:
         settings = recipe.training
         self.settings, self.corpus, self.lm, self.run_folder = settings, corpus, lm, run
@@ -80,7 +89,7 @@ class Training:
                 "again during validation"
             )
         self.processes = processes.current()
-        self.batches = batches_of(recipe, corpus, open_more(recipe, corpus))
+        self.batches = batches_of(recipe, corpus, more)
         self.steps_per_epoch = 1 if settings.full_batch else self.batches.steps_per_epoch
         self.total_steps = max(1, round(settings.epochs * self.steps_per_epoch))
         self.check_steps = self._steps_with_checks()

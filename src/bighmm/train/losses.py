@@ -135,7 +135,7 @@ class Likelihood:
         log_prob, carry = advance(model, sequences, carry)
         after = carrying.from_carry(carry, model, kept)
         if EVERY in state:
-            after[EVERY] = last_tokens(*window.every, state[EVERY])
+            after[EVERY] = carrying.last_tokens(*window.every, state[EVERY])
         return -log_prob.sum() / words, after
 
     def precision(self) -> AbstractContextManager[None]:
@@ -260,12 +260,6 @@ class CrossEntropy:
     def precision(self) -> AbstractContextManager[None]:
         """The softmax is normalised whatever the logits' precision."""
         return tensor_float_32()
-
-
-def last_tokens(ids: Tensor, lengths: Tensor, before: Tensor) -> Tensor:
-    """The last token (B,) of each row; of a row without tokens, the one `before`."""
-    place = (lengths - 1).clamp(min=0).unsqueeze(1)
-    return torch.where(lengths > 0, ids.gather(1, place).squeeze(1), before)
 
 
 def labelled_state(rows: int, device: torch.device) -> State:

@@ -52,7 +52,6 @@ class RowAdamW(torch.optim.AdamW):
         super().__init__(params, lr, betas, eps, weight_decay, fused=fused, capturable=capturable)
         self.tables = {id(table) for table in tables}
         self._places: dict[int, Places] = {}  # by the group's number
-        self._done: list[tuple[nn.Parameter, Tensor | None]] = []  # with their gradients
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -65,12 +64,10 @@ class RowAdamW(torch.optim.AdamW):
         ]
         for parameter, _, _ in by_rows:
             parameter.grad = None  # so that torch passes over it
-        for group in self.param_groups:
-            self._together(group)
+        done = [pair for group in self.param_groups for pair in self._together(group)]
         super().step()
-        for parameter, grad in self._done:
+        for parameter, grad in done:
             parameter.grad = grad
-        self._done.clear()
         for parameter, grad, group in by_rows:
             parameter.grad = grad
             sparse = grad.is_sparse
@@ -92,11 +89,14 @@ class RowAdamW(torch.optim.AdamW):
                 steps = saved[ROW_STEPS].to(parameters[index].device, copy=True)
                 self.state[parameters[index]][ROW_STEPS] = steps
 
-    def _together(self, group: dict[str, Any]) -> None:
-        """Update the parameters of a group at once, on a GPU, if they had a step before."""
+    def _together(self, group: dict[str, Any]) -> list[tuple[nn.Parameter, Tensor]]:
+        """Update the parameters of a group at once, on a GPU, if they had a step before.
+
+        Returns those that are done with their gradients, which are taken away from them.
+        """
         some = [p for p in group["params"] if p.grad is not None and p.dtype == torch.float32]
         if not some or not use_triton(some[0]) or any(STEP not in self.state[p] for p in some):
-            return
+            return []
         states = [self.state[p] for p in some]
         tensors = [
             (p, state[FIRST], state[SECOND], state[STEP])
@@ -105,12 +105,13 @@ class RowAdamW(torch.optim.AdamW):
         index = self.param_groups.index(group)
         if index not in self._places or not self._places[index].are_of(tensors):
             if torch.cuda.is_current_stream_capturing():
-                return
+                return []
             self._places[index] = Places.of(tensors)
-        update_many(self._places[index], [p.grad for p in some], _rates(group), self.grad_scale)
+        done = [(p, p.grad) for p in some if p.grad is not None]
+        update_many(self._places[index], [g for _, g in done], _rates(group), self.grad_scale)
         for parameter in some:
-            self._done.append((parameter, parameter.grad))
             parameter.grad = None
+        return done
 
     def _has_rows(self, parameter: nn.Parameter) -> bool:
         assert parameter.grad is not None

@@ -6,7 +6,8 @@ checkpoint/   to go on from
 model/        the best model so far
 result.json   once it is finished: figures of the best model, times, three texts
 
-One process at a time trains in a folder, which is locked meanwhile.
+One command at a time trains in a folder, which is locked meanwhile. It may have several processes
+(`base.processes`): the first one reads and writes the folder.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ def _train_in_steps(
 ) -> _Trained:
     states = f"{recipe.model.states:,} states" if isinstance(lm, HMMLM) else recipe.model.family
     with watch.training() as observer:
-        training = Training(recipe, texts.corpus, lm, folder, observer)
+        training = Training(recipe, texts.corpus, lm, folder, observer, texts.more)
         watch.say(f"{states}, {lm.num_parameters:,} parameters, {lm.device}; run: {folder}")
         here = processes.current()
         begun = resume and existing_folder(folder / "checkpoint") is not None

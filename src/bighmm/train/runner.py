@@ -20,7 +20,7 @@ from bighmm.base import processes, randomness
 from bighmm.base.tensor_files import load_state, read_tensor
 from bighmm.data.batches import Batch, Batches
 from bighmm.train.averaging import Average
-from bighmm.train.carrying import EVERY, begun_anew
+from bighmm.train.carrying import begun_anew, every_row, own_rows
 from bighmm.train.losses import State, Window
 from bighmm.train.update import Update
 
@@ -212,22 +212,6 @@ def saved_tensors(
     if average is not None:
         tensors |= {f"{AVERAGE}{k}": v for k, v in average.tensors().items()}
     return tensors | {f"{CARRIED}{k}": v for k, v in every_row(state or {}).items()}
-
-
-def every_row(state: State) -> State:
-    """What is carried by the rows of all processes, as a single one would carry it."""
-    here = processes.current()
-    return {name: here.join(part.detach()) for name, part in state.items() if name != EVERY}
-
-
-def own_rows(state: State) -> State:
-    """What this process carries, of what `every_row` has given."""
-    here = processes.current()
-    if here.alone:
-        return state
-    count = len(next(iter(state.values())))
-    some = {name: part[here.share(count)] for name, part in state.items()}
-    return {**some, EVERY: state["tokens"]} if "states" in state else some  # as `Likelihood` has it
 
 
 def restore_tensors(

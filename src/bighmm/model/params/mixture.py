@@ -3,7 +3,7 @@
     p(x) = Σ_c weight_c p_c(x)
 
 Its start distribution is weight_c times that of HMM c, and no transition leads from one HMM to
-another. Every block has the states of all HMMs (see `transitions.mixed`). After a start the
+another. Every block has the states of all HMMs (see `transitions.mixture`). After a start the
 posterior over states is also one over HMMs. In the convention "reset" each sentence is drawn from
 one of them, with "carry" the whole text.
 """
@@ -21,7 +21,7 @@ from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation, find, register
 from bighmm.model.support import Blocked, Dense, Support
-from bighmm.model.transitions.mixed import Mixed
+from bighmm.model.transitions.mixture import Mixed
 
 
 @dataclass(frozen=True)

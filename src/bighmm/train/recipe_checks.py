@@ -1,0 +1,163 @@
+"""Which values of a recipe are possible, and which go together.
+
+This module does not import torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from bighmm.base.settings import check_seed, check_shares
+
+if TYPE_CHECKING:
+    from bighmm.train.recipe import ModelSettings, Recipe, TrainingSettings
+
+SUPPORTS = ("blocked", "dense", "per-token")  # those that come with the package
+SHARES = ("embedding_dropout", "vector_dropout", "word_dropout", "hidden_words")
+DECAYS = ("weight_decay_states", "weight_decay_words", "weight_decay_networks")
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raises ValueError with one sentence for a value out of range, or values that do not fit."""
+    _check_initial(recipe)
+    _check_mixed(recipe)
+    model, training = recipe.model, recipe.training
+    for section, key in (
+        (model, "states"),
+        (model, "states_per_token"),
+        (training, "batch"),
+        (training, "window"),
+    ):
+        if getattr(section, key) < 1:
+            raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
+    if model.blocks != "words" and model.blocks < 1:
+        raise ValueError(f"blocks must be a number of at least 1, or words, not {model.blocks}")
+    if model.support not in SUPPORTS:  # one from outside, which needs torch to be known
+        from bighmm.model.support import find_support
+
+        find_support(model.support)
+    if model.support == "blocked" and model.paths is None and model.blocks != "words":
+        check_shares(model.states, model.blocks)
+    _check_regularisation(recipe)
+    positive = (
+        training.epochs,
+        training.lr,
+        training.plateau_factor,
+        training.checks_per_epoch,
+    )
+    if not (all(0 < x < math.inf for x in positive) and training.clip >= 0):
+        raise ValueError(
+            f"epochs, lr, plateau_factor and checks_per_epoch must be finite and above 0 and clip "
+            f"not below, not {', '.join(map(str, positive))} and {training.clip}"
+        )
+    check_seed(training.seed)
+    if training.plateau_patience < 1:
+        raise ValueError(f"plateau_patience must be at least 1, not {training.plateau_patience}")
+    if not (0 <= training.beta1 < 1 and 0 <= training.beta2 < 1 and training.lr <= 1e30):
+        raise ValueError(
+            f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
+            f"{training.beta1}, {training.beta2} and {training.lr}"
+        )
+    if not 0 <= training.averaging < 1:
+        raise ValueError(f"averaging must be from 0 to below 1, not {training.averaging}")
+    if training.rows == "touched" and (model.family != "hmm" or training.optimizer != "adamw"):
+        kind = model.family if model.family != "hmm" else training.optimizer
+        raise ValueError(f"rows = touched is for an HMM that AdamW trains, not for {kind}")
+    _check_baum_welch(model, training)
+    if getattr(recipe.options, "width", 1) < 1:
+        raise ValueError(f"width must be at least 1, not {recipe.options.width}")
+    if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
+        raise ValueError(
+            f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "
+            f"{training.final_lr}"
+        )
+
+
+def _check_regularisation(recipe: Recipe) -> None:
+    """Shares, and settings that only some models have."""
+    model, training = recipe.model, recipe.training
+    for name in ("state_dropout", *SHARES):
+        share = getattr(training, name)
+        if not 0 <= share < 1:
+            raise ValueError(f"{name} must be in [0, 1), not {share}")
+    for name in ("weight_decay", *DECAYS):
+        decay = getattr(training, name)
+        if decay is not None and not 0 <= decay < math.inf:
+            raise ValueError(f"{name} must be finite and not below 0, not {decay}")
+    used = [name for name in SHARES if getattr(training, name)]
+    used += [name for name in DECAYS if getattr(training, name) is not None]
+    used += ["convention = carry"] if training.convention == "carry" else []
+    if used and (model.family != "hmm" or training.optimizer != "adamw"):
+        kind = model.family if model.family != "hmm" else training.optimizer
+        raise ValueError(f"{used[0]} is for an HMM that AdamW trains, not for {kind}")
+    by_vectors = [name for name in used if name in (*SHARES[:3], *DECAYS)]
+    if by_vectors and model.parameterisation == "scalar":
+        raise ValueError(f"{by_vectors[0]} is for models with embeddings, not for scalar ones")
+    if training.hidden_words and model.support == "dense":
+        raise ValueError("hidden_words hides a word within its block, so support must be blocked")
+
+
+def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
+    if not (0 < training.step_size <= 1 and 0 <= training.smoothing < math.inf):
+        raise ValueError(
+            f"step_size must be above 0 and at most 1, and smoothing finite and not below 0, not "
+            f"{training.step_size} and {training.smoothing}"
+        )
+    if training.optimizer == "adamw":
+        if training.full_batch:
+            raise ValueError("full_batch is for optimizer = baum-welch; AdamW trains on batches")
+        return
+    if model.family != "hmm" or model.parameterisation != "scalar":
+        kind = model.parameterisation if model.family == "hmm" else model.family
+        raise ValueError(
+            f"Baum-Welch makes tables of probabilities, so it needs parameterisation = scalar, "
+            f"not {kind}"
+        )
+    if training.averaging:
+        raise ValueError(
+            f"averaging is for gradient descent; for Baum-Welch set it to 0, not "
+            f"{training.averaging}"
+        )
+    if training.state_dropout != 0:
+        raise ValueError(
+            f"Baum-Welch has no state dropout; set state_dropout to 0, not {training.state_dropout}"
+        )
+
+
+def _check_initial(recipe: Recipe) -> None:
+    initial = recipe.initial
+    if initial.labelled_tokens < 0 or initial.frozen_tokens < 0:
+        raise ValueError(
+            f"labelled_tokens and frozen_tokens must not be below 0, not "
+            f"{initial.labelled_tokens} and {initial.frozen_tokens}"
+        )
+    if initial.centroids and initial.labels is None:
+        raise ValueError("centroids are those of labels; give --labels too")
+    given = initial.folders()
+    if given and recipe.model.family != "hmm":
+        raise ValueError(f"{given[0]} initialises an HMM, not a model of {recipe.model.family}")
+    others = [folder for folder in given if folder != initial.labels]
+    if others and recipe.training.optimizer != "adamw":
+        raise ValueError(
+            f"{others[0]} goes with the optimiser adamw, not {recipe.training.optimizer}"
+        )
+
+
+def _check_mixed(recipe: Recipe) -> None:
+    mixed, training = recipe.mixed, recipe.training
+    if mixed.more is None:
+        if mixed != type(mixed)():
+            raise ValueError("share and real_epochs are about more text; give --more too")
+        return
+    if not 0 < mixed.share <= 1 or not 0 <= mixed.real_epochs <= training.epochs:
+        raise ValueError(
+            f"share must be above 0 and at most 1, and real_epochs from 0 to the number of epochs, "
+            f"{training.epochs}, not {mixed.share} and {mixed.real_epochs}"
+        )
+    if training.batch < 2 and mixed.share < 1:
+        raise ValueError(
+            f"a batch of {training.batch} row cannot be shared by two texts; use a larger --batch"
+        )
+    if training.full_batch:
+        raise ValueError("full_batch reads one text at every step; leave out --more")
