@@ -164,8 +164,8 @@ class Streams:
 
     def _capture(self) -> None:
         """Capture a step; what the steps before it wrote is forgotten."""
-        self._begin(torch.tensor(0))
         for _ in range(STEPS_BEFORE_CAPTURE):
+            self._begin(torch.tensor(0))  # there may be room for fewer steps
             self._step()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):

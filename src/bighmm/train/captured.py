@@ -20,6 +20,8 @@ from torch import Tensor
 
 from bighmm.base import processes, randomness
 from bighmm.data.batches import Batch, Batches, Labelled
+from bighmm.model.params import Parameterisation
+from bighmm.ops.compiling import can_compile_together, compiled_together
 from bighmm.train.carrying import begun_anew
 from bighmm.train.losses import State, Window
 from bighmm.train.runner import StepResult, averaged, restore_tensors, saved_tensors
@@ -78,6 +80,8 @@ class CapturedRunner:
         with torch.cuda.stream(self.stream), self.update.precision():
             keys = randomness.key(self.seed, torch.arange(step, step + count))
             self._fill(batches, sizes, keys)
+            if not (self.eager_steps or self.graphs):
+                self._compile()
             for _ in range(count):
                 self._one(shape)
             self.ahead = (step + count, self._batches(step + count, self.at_once))
@@ -126,6 +130,15 @@ class CapturedRunner:
             self.graphs[shape] = graph
             self.pool = self.pool or graph.pool()
         self.graphs[shape].replay()
+
+    def _compile(self) -> None:
+        """Compile the kernels of a step at the same time; the step itself does nothing."""
+        if isinstance(self.update.params, Parameterisation) and can_compile_together():
+            with compiled_together():
+                window, state, key, _ = self._given()
+                self.update.begin()
+                self.update.accumulate(window, state, key)
+            self.update.begin()
 
     def _given(self) -> tuple[Window, State, Tensor, Tensor]:
         """The window of a step, what is carried into it, its key, and the step size."""
