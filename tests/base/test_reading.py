@@ -1,5 +1,6 @@
 """Bounded reading of files, of lines and of packed files."""
 
+import gzip
 import lzma
 import os
 import threading
@@ -15,21 +16,28 @@ def packed(tmp_path):
     return tmp_path / "a.txt.xz"
 
 
-def test_packed_files(packed, monkeypatch):
+KINDS = {".xz": ("an xz", lzma.compress), ".gz": ("a gzip", gzip.compress)}
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_packed_files(tmp_path, monkeypatch, suffix):
+    packed, pack = tmp_path / f"a.txt{suffix}", KINDS[suffix][1]
     text = b"".join(b"line %d\n" % i for i in range(50_000))
-    packed.write_bytes(lzma.compress(text))
+    packed.write_bytes(pack(text))
     assert read_bytes(packed) == text == b"".join(read_lines(packed))
     half = len(text) // 2  # streams one after the other, with padding, cut anywhere
-    both = lzma.compress(text[:half]) + b"\0" * 8 + lzma.compress(text[half:]) + b"\0" * 4
+    both = pack(text[:half]) + b"\0" * 8 + pack(text[half:]) + b"\0" * 4
     packed.write_bytes(both)
     for chunk in (1 << 18, 7):
         monkeypatch.setattr(reading, "CHUNK", chunk)
         assert read_bytes(packed) == text
 
 
+@pytest.mark.parametrize("suffix", KINDS)
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "text", "after"])
-def test_damaged_packed_files(packed, damage):
-    whole = lzma.compress(b"text\n" * 1000)
+def test_damaged_packed_files(tmp_path, damage, suffix):
+    packed, (kind, pack) = tmp_path / f"a.txt{suffix}", KINDS[suffix]
+    whole = pack(b"text\n" * 1000)
     middle = len(whole) // 2
     packed.write_bytes(
         {
@@ -40,18 +48,21 @@ def test_damaged_packed_files(packed, damage):
             "after": whole + b"rubbish",
         }[damage]
     )
-    with pytest.raises(ValueError, match=r"a\.txt\.xz is damaged or is not an xz file"):
+    with pytest.raises(ValueError, match=rf"a\.txt\{suffix} is damaged or is not {kind} file"):
         read_bytes(packed)
 
 
-def test_bombs(packed, monkeypatch):
-    packed.write_bytes(lzma.compress(b"a" * (1 << 25)))
-    with pytest.raises(ValueError, match=r"line 1 of .*a\.txt\.xz is longer than"):
+@pytest.mark.parametrize("suffix", KINDS)
+def test_bombs(tmp_path, monkeypatch, suffix):
+    packed = tmp_path / f"a.txt{suffix}"
+    packed.write_bytes(KINDS[suffix][1](b"a" * (1 << 25)))
+    with pytest.raises(ValueError, match=rf"line 1 of .*a\.txt\{suffix} is longer than"):
         list(read_lines(packed))
     with pytest.raises(ValueError, match="is larger than 1,000 bytes"):
         read_bytes(packed, 1000)
     monkeypatch.setattr(reading, "UNPACKED_ANYWAY", 0)
-    with pytest.raises(ValueError, match="unpacks to more than 1000 times its size"):
+    monkeypatch.setattr(reading, "MOST_UNPACKED", 900)
+    with pytest.raises(ValueError, match="unpacks to more than 900 times its size"):
         read_bytes(packed)
 
 

@@ -1,5 +1,6 @@
 """Every command on a tiny model: what it prints for people and what for programs."""
 
+import gzip
 import json
 import lzma
 import math
@@ -56,9 +57,10 @@ def test_data(bighmm, ask, text):
     assert re.search(r"most frequent: <eos>  w\d\d  ", shown)
 
 
-def test_data_of_an_xz_file(ask, text, tmp_path):
-    packed = tmp_path / "packed.txt.xz"
-    packed.write_bytes(lzma.compress(text.read_bytes()))
+@pytest.mark.parametrize("pack", [lzma.compress, gzip.compress])
+def test_data_of_a_packed_file(ask, text, tmp_path, pack):
+    packed = tmp_path / f"packed.txt.{'xz' if pack is lzma.compress else 'gz'}"
+    packed.write_bytes(pack(text.read_bytes()))
     same = ("fingerprint", "splits", "tokenizer")
     one, other = ask("data", "--data", text), ask("data", "--data", packed)
     assert [one[key] for key in same] == [other[key] for key in same]

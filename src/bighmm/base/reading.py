@@ -10,20 +10,21 @@ from __future__ import annotations
 import io
 import lzma
 import stat
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 MOST = 1 << 27  # bytes of a file that is read at once
 MOST_LINE = 1 << 24  # bytes of a line of text
-MOST_UNPACKED = 1000  # how many times larger than itself an .xz file may become
+MOST_UNPACKED = 1000  # how many times larger than itself a packed file may become
 UNPACKED_ANYWAY = 1 << 24  # bytes that it may become however small it is
 UNPACKING = 1 << 28  # bytes of memory that unpacking may take; `xz -9` asks for 65 MiB
 CHUNK = 1 << 18
 
 
 def read_bytes(path: Path, most: int = MOST, *, pipes: bool = False) -> bytes:
-    """The content of a file of at most so many bytes, unpacked if its name ends in .xz.
+    """The content of a file of at most so many bytes, unpacked if its name ends in .xz or .gz.
 
     pipes: whether it may be a pipe or a device as well.
     """
@@ -44,7 +45,7 @@ def read_text(path: Path, most: int = MOST, *, pipes: bool = False) -> str:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file with their ends, one after the other, unpacked if it is an .xz file."""
+    """The lines of a file with their ends, one after the other; .xz and .gz are unpacked."""
     with _open(path) as file:
         number = 1
         while line := file.readline(MOST_LINE + 1):
@@ -54,6 +55,11 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 )
             yield line
             number += 1
+
+
+def unpacked_name(name: str) -> str:
+    """The name of a file without .xz or .gz."""
+    return name.removesuffix(".xz").removesuffix(".gz")
 
 
 def check_regular(path: Path) -> None:
@@ -70,7 +76,7 @@ def _open(path: Path, pipes: bool = False) -> BinaryIO:
     if not pipes or path.is_dir():
         check_regular(path)
     try:
-        if path.suffix == ".xz":
+        if path.suffix in _DECODERS:
             return io.BufferedReader(_Unpacked(path), CHUNK)
         return path.open("rb")
     except OSError as error:
@@ -87,11 +93,12 @@ def _read(file: BinaryIO, most: int) -> bytes:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of an .xz file; ValueError if it is damaged or grows out of all proportion."""
+    """The content of a packed file; ValueError if it is damaged or grows out of all proportion."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = path, path.open("rb")
-        self._decoder = _decoder()
+        self._kind, self._fresh_decoder = _DECODERS[path.suffix]
+        self._decoder = self._fresh_decoder()
         self._left = path.stat().st_size * MOST_UNPACKED + UNPACKED_ANYWAY
         self._begun, self._ended = False, 0  # within a stream; streams before it
 
@@ -118,7 +125,7 @@ class _Unpacked(io.RawIOBase):
         while True:
             packed = b""
             if self._decoder.eof:
-                packed, self._decoder = self._decoder.unused_data, _decoder()
+                packed, self._decoder = self._decoder.unused_data, self._fresh_decoder()
                 self._begun, self._ended = False, self._ended + 1
             if not packed and self._decoder.needs_input:
                 packed = self._file.read(CHUNK)
@@ -131,14 +138,52 @@ class _Unpacked(io.RawIOBase):
             self._begun = True
             try:
                 part = self._decoder.decompress(packed, most)
-            except (lzma.LZMAError, EOFError):
+            except (lzma.LZMAError, zlib.error, EOFError):
                 raise self._damaged() from None
             if part:
                 return part
 
     def _damaged(self) -> ValueError:
-        return ValueError(f"{self._path} is damaged or is not an xz file")
+        return ValueError(f"{self._path} is damaged or is not {self._kind} file")
 
 
-def _decoder() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(memlimit=UNPACKING)
+class _Decoder(Protocol):
+    """One stream of a packed file, as the decoders of `lzma` and `bz2` are."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _GzipDecoder:
+    """The decoder of `zlib` for gzip files, with the methods of the others."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        part = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+        self.needs_input = len(part) < max_length  # otherwise it may have more to give
+        return part
+
+
+_DECODERS: dict[str, tuple[str, Callable[[], _Decoder]]] = {
+    ".xz": ("an xz", lambda: lzma.LZMADecompressor(memlimit=UNPACKING)),
+    ".gz": ("a gzip", _GzipDecoder),
+}

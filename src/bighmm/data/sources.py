@@ -11,7 +11,7 @@ A source is one of
 - any other text file, or folder of text files (read in the order of their names): raw text that is
   divided into train, valid and test.
 
-Every file is UTF-8 and may be compressed as `.xz`. In raw text, blank lines and the ends of files
+Every file is UTF-8 and may be compressed as `.xz` or `.gz`. In raw text, blank lines and the ends of files
 separate documents, and are not lines themselves. If there are fewer than three documents then,
 each line is a document. Raw text without splits is divided by position: the first documents are
 train, then valid, then test. Their sizes follow the requested shares of the characters, with at
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from bighmm.base.files import sha256_of
-from bighmm.base.reading import read_lines
+from bighmm.base.reading import read_lines, unpacked_name
 from bighmm.data import pydoc_corpus
 
 SPLITS = ("train", "valid", "test")
@@ -170,13 +170,13 @@ def find_source(source: str | Path, valid_fraction: float, test_fraction: float)
         file
         for file in sorted(path.rglob("*"))
         if file.is_file()
-        and file.name.removesuffix(".xz").endswith(SUFFIXES)
+        and unpacked_name(file.name).endswith(SUFFIXES)
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not paths:
         raise ValueError(
             f"the corpus {source} holds no text; a folder needs files named {', '.join(SUFFIXES)} "
-            "(or the same as .xz)"
+            "(or the same as .xz or .gz)"
         )
     return Source("text", name, path, {"": paths}, fractions)
 
@@ -191,22 +191,22 @@ def _known_layout(source: str | Path, folder: Path) -> tuple[str, dict[str, list
         ("wikitext", "wiki.{}.tokens", SPLITS),
         ("text", "{}.txt", SPLITS[:1]),
     ):
-        files = {split: _plain_or_xz(folder / pattern.format(split)) for split in SPLITS}
+        files = {split: _plain_or_packed(folder / pattern.format(split)) for split in SPLITS}
         if any(files[split] for split in decisive):
             for split in SPLITS:
                 if not files[split]:
                     raise ValueError(
                         f"the corpus {source} lacks {pattern.format(split)} (or the same as "
-                        ".xz); train, valid and test must all be there"
+                        ".xz or .gz); train, valid and test must all be there"
                     )
             return kind, files
     return None
 
 
-def _plain_or_xz(path: Path) -> list[Path]:
-    """`path`, or the same with the suffix .xz, in a list; empty if there is neither."""
-    both = [path, path.with_name(path.name + ".xz")]
-    return [candidate for candidate in both if candidate.is_file()][:1]
+def _plain_or_packed(path: Path) -> list[Path]:
+    """`path`, or the same with the suffix .xz or .gz, in a list; empty if there is none."""
+    names = [path.name + suffix for suffix in ("", ".xz", ".gz")]
+    return [candidate for candidate in map(path.with_name, names) if candidate.is_file()][:1]
 
 
 def _article_lines(lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
@@ -242,7 +242,7 @@ def _raw_lines(paths: list[Path], lines_are_documents: bool) -> Iterator[tuple[b
 
 
 def _file_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, plain or .xz, without line ends."""
+    """The lines of a text file, plain or packed, without line ends."""
     offset = 0
     try:
         for number, raw in enumerate(read_lines(path), 1):

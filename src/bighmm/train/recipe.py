@@ -39,7 +39,7 @@ from bighmm.train.recipe_checks import check_recipe
 @dataclass(frozen=True)
 class CorpusSettings:
     data: str = "pydoc"
-    """pydoc, a Penn Treebank or WikiText folder, or any text file or folder; .xz is read too."""
+    """pydoc, a Penn Treebank or WikiText folder, or any text file or folder, also as .xz or .gz."""
     tokenizer: str | None = None
     """A Hugging Face tokenizer.json or a SentencePiece .model; without it, words."""
     min_count: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bighmm.base.json_files import parse_json
-from bighmm.base.reading import read_bytes
+from bighmm.base.reading import read_bytes, unpacked_name
 from bighmm.base.settings import shown
 from bighmm.data.tokenizers.protocol import Tokenizer
 from bighmm.data.tokenizers.sentencepieces import SentencePieces
@@ -30,7 +30,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def open_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a file (.json or .model, plain or .xz) or of a folder that holds one.
+    """The tokenizer of a file (.json or .model, plain, .xz or .gz) or of a folder that holds one.
 
     The end mark of a tokenizer.json is that of the tokenizer_config.json beside it, if any.
 
@@ -44,7 +44,7 @@ def open_tokenizer(path: str | Path) -> Tokenizer:
             f"the tokenizer {path} does not exist; give a tokenizers file (.json), a "
             "SentencePiece model (.model) or a folder with one of them"
         )
-    name = path.name.removesuffix(".xz")
+    name = unpacked_name(path.name)
     if name.endswith(".model"):
         return SentencePieces(read_bytes(path), name=str(path))
     if not name.endswith(".json"):
