@@ -303,7 +303,7 @@ def test_threads_that_write_one_file(tmp_path):
     assert not failed and names(tmp_path) == ["a.json"]
 
 
-@pytest.mark.parametrize("part", ["write_bytes", "mkdir"])
+@pytest.mark.parametrize("part", ["open", "mkdir"])
 def test_a_full_disk_is_named(target, monkeypatch, part):
     """The errors of the system name no file."""
 
@@ -314,7 +314,7 @@ def test_a_full_disk_is_named(target, monkeypatch, part):
     target.parent.mkdir()
     monkeypatch.setattr(Path, part, full)
     with pytest.raises(OSError) as error:
-        write_json(target, "one") if part == "write_bytes" else put(target, "one")
+        write_json(target, "one") if part == "open" else put(target, "one")
     assert error.value.filename == str(target)
 
 

@@ -127,6 +127,12 @@ def _base(name: str, originals: Originals, draw: random.Random) -> list[str]:
         "distill-lm": [draw.choice(("nowhere", model)), "--out", "run", "--tokens", "100"],
         "cluster": [*data, "--classes", "3"],
         "data": data,
+        "arpa": draw.choice(
+            (
+                ["export", str(originals.path("ngram")), "--out", "run"],
+                ["import", str(originals.path("arpa")), "--out", "run"],
+            )
+        ),
         "mix": [model, model, *data, "--out", "run"],
         "write": [model, "--tokens", "100", "--out", "run"],
         "reproduce": draw.choice(([], ["chiu2020"], ["nobody"], ["lee2025/table1"])),

@@ -34,6 +34,8 @@ from bighmm.hmm import HMM
 from bighmm.interop import from_ctrlg, to_ctrlg
 from bighmm.lm import baselines
 from bighmm.lm.baselines.arpa import read_arpa, write_arpa
+from bighmm.lm.baselines.kneser_ney import KneserNey
+from bighmm.lm.baselines.ngram import NgramLM
 from bighmm.lm.gaps import gap_words
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import open_model
@@ -431,6 +433,10 @@ def _add_inputs(originals: Originals) -> None:
     originals.add(
         Original("arpa", arpa, {"library": lambda path: _arpa(path, words, end)}, saved=False)
     )
+    packed = place / "packed.arpa.gz"
+    ngram.to_arpa(packed)
+    asked = {"library": lambda path: _checked(NgramLM.from_arpa(path).model)}
+    originals.add(Original("packed-arpa", packed, asked, saved=False))
     paths = place / "words.paths"
     brown.write_paths(paths, brown_clusters(corpus, 4), words, counts)
 
@@ -507,7 +513,10 @@ def _tokens(path: Path) -> Any:
 
 
 def _arpa(path: Path, words: list[str], end: int | None) -> Any:
-    model = read_arpa(path, words, end)
+    return _checked(read_arpa(path, words, end))
+
+
+def _checked(model: KneserNey) -> Any:
     found = model.next_probs([1, 2])
     if not (np.isfinite(found).all() and found.min() >= 0):
         raise Failure(f"probabilities are {found.min()} to {found.max()}")

@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bighmm.base.json_files import read_json, sealed
 from bighmm.base.locks import locked_name, remove_temporary, temporary_name
@@ -172,10 +172,18 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     A process that is killed on the way, or a loss of power, leaves the old content or the new.
     """
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which appears under its name once it is complete and on the disk."""
     fresh = temporary_name(path)
     try:
         with naming(path):
-            fresh.write_bytes(content)
+            with fresh.open("wb") as file:
+                yield file
             _flush_file(fresh)
         fresh.replace(path)
         _flush_folder(path.parent)

@@ -7,6 +7,7 @@ Modules of commands import torch and all that needs it inside the functions that
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from dataclasses import dataclass
@@ -144,8 +145,16 @@ def check_blocks(argv: list[str]) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on one line of standard output."""
-    print(json.dumps(value, ensure_ascii=False))
+    """One JSON object on one line of standard output; null where a number is not finite."""
+    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def out() -> Console:

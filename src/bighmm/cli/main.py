@@ -21,6 +21,7 @@ COMMANDS = {
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
     "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),
     "mix": ("bighmm.cli.mixing", "several HMMs as one"),
+    "arpa": ("bighmm.cli.arpa", "n-gram models to and from ARPA files"),
     "guide": ("bighmm.cli.guide", "a language model's text under a rule"),
     "distill": ("bighmm.cli.distill", "labels for training from a teacher's vectors"),
     "distill-lm": ("bighmm.cli.distill_lm", "an HMM trained on a language model's own texts"),

@@ -11,10 +11,10 @@ A source is one of
 - any other text file, or folder of text files (read in the order of their names): raw text that is
   divided into train, valid and test.
 
-Every file is UTF-8 and may be compressed as `.xz` or `.gz`. In raw text, blank lines and the ends of files
-separate documents, and are not lines themselves. If there are fewer than three documents then,
-each line is a document. Raw text without splits is divided by position: the first documents are
-train, then valid, then test. Their sizes follow the requested shares of the characters, with at
+Every file is UTF-8 and may be compressed as `.xz` or `.gz`. In raw text, blank lines and the ends
+of files separate documents, and are not lines themselves. If there are fewer than three documents
+then, each line is a document. Raw text without splits is divided by position: the first documents
+are train, then valid, then test. Their sizes follow the requested shares of the characters, with at
 least one document each.
 """
 

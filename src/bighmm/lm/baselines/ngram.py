@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from bighmm.data.corpus import Corpus
-from bighmm.data.tokenizers import Tokenizer
+from bighmm.data.tokenizers import Tokenizer, Words
 from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import register
+from bighmm.lm.baselines.arpa import read_arpa, read_arpa_with_words, write_arpa
 from bighmm.lm.baselines.folders import read_config, write_config
 from bighmm.lm.baselines.kneser_ney import SETTINGS, KneserNey
 from bighmm.lm.evaluation import Evaluation, stream_of
@@ -57,6 +58,29 @@ class NgramLM:
         if model.order != options.order:
             raise ValueError(f"the n-grams in {folder} are of order {model.order}, not of its own")
         return cls(options, model, tokenizer)
+
+    @classmethod
+    def from_arpa(cls, path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLM:
+        """The model in an ARPA file (plain, .gz or .xz), however it was smoothed.
+
+        tokenizer: one whose tokens are the words of the file. Without it the vocabulary is that of
+            the file, and texts are split at spaces.
+
+        Raises ValueError if the file cannot be opened, is not an ARPA file or has other words.
+        """
+        if tokenizer is None:
+            model, words = read_arpa_with_words(path)
+            tokenizer = Words(words)
+        else:
+            model = read_arpa(path, _strings(tokenizer), tokenizer.end, tokenizer.unknown)
+        return cls(NgramOptions(order=model.order), model, tokenizer)
+
+    def to_arpa(self, path: str | Path) -> None:
+        """Write an ARPA file, packed if its name ends in .gz or .xz.
+
+        Raises ValueError if a token is empty or has a space in it.
+        """
+        write_arpa(self.model, path, _strings(self.tokenizer), self.tokenizer.unknown)
 
     def save_pretrained(self, save_directory: Path) -> None:
         folder = Path(save_directory)
@@ -106,7 +130,7 @@ class NgramLM:
         vocabulary = self.tokenizer.fingerprint()
         tokens, documents, name = stream_of(corpus_or_ids, split, vocabulary)
         log_prob = float(self.model.log_probs(tokens, documents).sum())
-        perplexity = math.exp(-log_prob / len(tokens))
+        perplexity = math.exp(min(-log_prob / len(tokens), 700))
         return Evaluation(perplexity, log_prob, len(tokens), "reset", vocabulary, name)
 
 
@@ -181,6 +205,11 @@ class NgramStepper:
         if self.model.end is not None:
             history = torch.where((tokens == self.model.end).unsqueeze(1), self.fresh, history)
         return {"history": history}
+
+
+def _strings(tokenizer: Tokenizer) -> list[str]:
+    """The tokens in the order of their ids."""
+    return [tokenizer.token(id) for id in range(tokenizer.size)]
 
 
 def _rows(tokens: Tensor, lengths: Tensor | None) -> list[np.ndarray]:
