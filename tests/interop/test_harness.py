@@ -3,13 +3,19 @@
 import abc
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tokenizers
 import torch
 
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.interop import harness
+from bighmm.lm.baselines import find
+from bighmm.lm.baselines.kneser_ney import KneserNey
+from bighmm.lm.baselines.ngram import NgramLM
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.options import NgramOptions
+from bighmm.lm.stepping import HMMStepper
 from bighmm.model.params.scalar import ScalarOptions
 from bighmm.model.support import Blocked, Dense
 from models import KINDS, random_hmm
@@ -62,7 +68,8 @@ def test_log_prob_of_continuations(kind):
     hmm = random_hmm(kind, states=6, vocabulary=5, seed=1, end=0)
     contexts = [[1, 2, 0, 3, 4], [], [2, 0], [1]]
     rests = [[2, 0, 1], [3, 3, 3, 3], [4], []]
-    found = harness.continuations(hmm, contexts, rests)
+    lm = SimpleNamespace(stepper=lambda: HMMStepper(hmm))
+    found = harness.continuations(lm, contexts, rests)
     for context, rest, (gained, greedy) in zip(contexts, rests, found, strict=True):
         whole, before = (
             hmm.log_prob(torch.tensor([ids], dtype=torch.long)) for ids in (context + rest, context)
@@ -140,6 +147,47 @@ def test_a_model_from_a_folder(lm, tmp_path):
             log_prob(lm, "a b")
         )
         assert model.tokenizer_name == Model(lm).tokenizer_name
+
+
+FAMILIES = ["ngram", "feed-forward", "lstm", "awd-lstm", "recurrent-hmm", "transformer"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_baselines(family, tmp_path):
+    """Answers agree with the model's probabilities of whole texts, and with its own samples."""
+    words, kind = Words(WORDS), find(family)
+    if family == "ngram":
+        ids = np.array([2, 3, 4, 0, 5, 2, 3, 0, 3, 3, 2, 0])
+        lm = NgramLM(NgramOptions(order=3), KneserNey.fit(ids, 6, 0, 3), words)
+    else:
+        small = {"embedding": 4} if hasattr(kind.options, "embedding") else {}
+        lm = kind.model(kind.options(width=8, **small), words, seed=2)
+    lm.save_pretrained(tmp_path)
+    model = Model(str(tmp_path), batch_size=3, device="cpu")
+
+    def whole(text):
+        ids = torch.tensor([lm.encode(text)], dtype=torch.long)
+        return float(lm.predictor().log_prob(ids))
+
+    pairs = [
+        ("a b\nc", " c d"),
+        ("", "a"),
+        ("a b", " c\nd"),
+        ("d\n", "a b"),
+        ("a c b d", " nobody"),
+    ]
+    found = model.loglikelihood(requests(*pairs))
+    for (context, rest), (gained, greedy) in zip(pairs, found, strict=True):
+        assert gained == pytest.approx(whole(context + rest) - whole(context), abs=1e-5)
+        assert isinstance(greedy, bool)
+    texts = ["a b c\nd", "", "a"]
+    rolled = model.loglikelihood_rolling(requests(*((text,) for text in texts)))
+    assert rolled == pytest.approx([whole(text) for text in texts], abs=1e-5)
+    best = lm.predictor().sample(1, 3, lm.encode("a b"), temperature=0.0)[0].tolist()
+    (text,) = model.generate_until(requests(("a b", {"max_gen_toks": 3})))
+    assert text == lm.decode(best[: best.index(0)] if 0 in best else best)
+    likeliest = lm.decode([*lm.encode("a b"), *best]).removeprefix("a b")
+    assert model.loglikelihood(requests(("a b", likeliest)))[0][1]
 
 
 def test_the_default_device_without_a_gpu(lm, monkeypatch):

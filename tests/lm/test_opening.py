@@ -1,15 +1,20 @@
 """Opening models of every family, on a device, and the corpus of a run."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
+from huggingface_hub import hub_mixin
 
 from bighmm.data.corpus import prepare
+from bighmm.lm.baselines import find
 from bighmm.lm.baselines.ngram import NgramLM, NgramOptions
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import corpus_for, find_device, find_model, open_hmm, open_model, trained_on
 from bighmm.model.params.neural import NeuralOptions
+from bighmm.model.params.scalar import ScalarOptions
 from bighmm.model.support import Dense
 
 
@@ -47,6 +52,74 @@ def test_what_is_no_hmm(text, tmp_path):
     assert isinstance(open_model(tmp_path / "ngram"), NgramLM)
     with pytest.raises(ValueError, match="ngram is not a hidden Markov model, so it has no states"):
         open_hmm(tmp_path / "ngram", "states")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub with what was pushed to it, in a folder."""
+    place = tmp_path / "hub"
+
+    class Api:
+        def __init__(self, **_):
+            pass
+
+        def create_repo(self, repo_id, **_):
+            return SimpleNamespace(repo_id=repo_id)
+
+        def upload_folder(self, *, repo_id, folder_path, **_):
+            shutil.copytree(folder_path, place / repo_id)
+
+    def download(name, **_):
+        if not (place / name).is_dir():
+            raise OSError("Repository Not Found\nfor url")
+        return str(place / name)
+
+    monkeypatch.setattr(hub_mixin, "HfApi", Api)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+FAMILIES = ["hmm", "ngram", "feed-forward", "lstm", "awd-lstm", "recurrent-hmm", "transformer"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_models_of_the_hub(hub, text, bighmm, family):
+    corpus = prepare(text)
+    words = corpus.tokenizer
+    if family == "hmm":
+        lm = HMMLM("scalar", ScalarOptions(), Dense(4, words.size), words, seed=1)
+    elif family == "ngram":
+        lm = NgramLM.fit(NgramOptions(order=2), corpus)
+    else:
+        kind = find(family)
+        small = {"embedding": 4} if hasattr(kind.options, "embedding") else {}
+        lm = kind.model(kind.options(width=8, **small), words, seed=2)
+    lm.push_to_hub("someone/a-model")
+    card = (hub / "someone" / "a-model" / "README.md").read_text()
+    assert "library_name: bighmm" in card
+    wanted = lm.perplexity(corpus).perplexity
+    for read in (open_model("someone/a-model"), type(lm).from_pretrained("someone/a-model")):
+        assert type(read) is type(lm) and read.perplexity(corpus).perplexity == wanted
+    done = bighmm("score", "someone/a-model", stdin=b"a b c\n")
+    assert done.status == 0 and done.out.endswith("\ta b c\n")
+
+
+def test_names_that_are_not_on_the_hub(hub, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"no such model: Repository Not Found$"):
+        open_model("someone/else")
+    asked = pytest.fail
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: asked(name))
+    (tmp_path / "runs").mkdir()
+    for name in ("runs/typo", "nothing", "a/b/c", "/a", "../a", tmp_path / "nothing"):
+        with pytest.raises(ValueError, match="there is no model at"):
+            open_model(name)
+
+
+def test_a_string_and_the_home_folder(run, monkeypatch):
+    monkeypatch.setenv("HOME", str(run.parent))
+    for name in (str(run), "~/run", "~/run/model", run / "model"):
+        assert isinstance(open_model(name), HMMLM)
 
 
 def test_devices(run):

@@ -53,7 +53,9 @@ DEVICES = ("cpu", "cuda", "auto")
 ModelPath = Annotated[
     Path,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="MODEL", help="A model's folder, or that of its run."),
+    tyro.conf.arg(
+        metavar="MODEL", help="A model's folder, that of its run, or OWNER/NAME on the hub."
+    ),
 ]
 AsJson = Annotated[bool, tyro.conf.arg(name="json", help="One JSON object on standard output.")]
 Device = Annotated[

@@ -2,10 +2,11 @@
 
     python -m bighmm.interop.harness --model bighmm --model_args pretrained=RUN --tasks …
 
-is `lm_eval` with this model added. From Python, `register()` gives the class. A line break is the
-end mark, after which the model starts anew, so what stands before the last line break of a context
-does not matter. Words that are not in a word vocabulary count as its unknown word: figures over
-different vocabularies cannot be compared.
+is `lm_eval` with this model added: an HMM, an n-gram model or a network, whatever `open_model`
+opens. From Python, `register()` gives the class. A line break is the end mark. After it HMMs and
+n-grams start anew, so what stands before the last line break of a context does not matter; a
+network, and an HMM that was trained to, carries its state on. Words that are not in a word
+vocabulary count as its unknown word: figures over different vocabularies cannot be compared.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any
 
 import torch
 
-from bighmm.hmm import HMM
-from bighmm.infer.sequences import padded, unchecked, validate
-from bighmm.lm.hmmlm import HMMLM
-from bighmm.lm.opening import find_device
+from bighmm.infer.sequences import padded
+from bighmm.lm.opening import find_device, open_model
+from bighmm.lm.protocol import LM
 from bighmm.lm.questions import sample
+from bighmm.lm.stepping import go_on, state_after, stepper_of
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # names of the longest answer's length
 
@@ -32,24 +33,26 @@ DEFAULT_DEVICE = "cuda:0"  # what the harness gives if its user gives none
 
 
 class HarnessModel:
-    """The harness' requests, answered by an HMM; a mixin for its base class `lm_eval.api.model.LM`.
+    """The harness' requests, answered by a model of any family.
 
-    pretrained: an `HMMLM`, its folder or that of a run, or its name on the hub.
+    It is a mixin for the harness' base class, `lm_eval.api.model.LM`.
+
+    pretrained: a model, its folder or that of a run, or its name on the hub.
     batch_size: requests at once; "auto" is 16. Other options of the harness are ignored.
     device: as for `find_device`; the harness' default, "cuda:0", is the CPU where there is no GPU.
     """
 
     def __init__(
         self,
-        pretrained: str | Path | HMMLM,
+        pretrained: str | Path | LM,
         batch_size: int | str = 16,
         device: str | None = None,
         seed: int = 0,
         **_: Any,
     ) -> None:
         super().__init__()
-        if not isinstance(pretrained, HMMLM):
-            pretrained = HMMLM.from_pretrained(pretrained)
+        if isinstance(pretrained, str | Path):
+            pretrained = open_model(pretrained)
         if device == DEFAULT_DEVICE and not torch.cuda.is_available():
             device = "cpu"
         self.lm = pretrained if device is None else pretrained.to(find_device(device))
@@ -71,7 +74,7 @@ class HarnessModel:
         for rows in self._batches([len(ids) for ids, _ in pairs]):
             contexts = [pairs[row][0][: pairs[row][1]] for row in rows]
             rests = [pairs[row][0][pairs[row][1] :] for row in rows]
-            found |= zip(rows, continuations(self.lm.hmm(), contexts, rests), strict=True)
+            found |= zip(rows, continuations(self.lm, contexts, rests), strict=True)
         return [found[row] for row in range(len(pairs))]
 
     def loglikelihood_rolling(
@@ -81,7 +84,7 @@ class HarnessModel:
         texts = [self.lm.encode(request.args[0]) for request in requests]
         found: dict[int, float] = {}
         for rows in self._batches([len(ids) for ids in texts]):
-            log_probs = self.lm.hmm().log_prob(*padded([texts[row] for row in rows]))
+            log_probs = self.lm.predictor().log_prob(*padded([texts[row] for row in rows]))
             found |= zip(rows, log_probs.tolist(), strict=True)
         return [found[row] for row in range(len(texts))]
 
@@ -128,20 +131,21 @@ class HarnessModel:
 
 @torch.no_grad()
 def continuations(
-    hmm: HMM, contexts: Sequence[list[int]], rests: Sequence[list[int]]
+    lm: LM, contexts: Sequence[list[int]], rests: Sequence[list[int]]
 ) -> list[tuple[float, bool]]:
     """log p(rest | context) of each row, and whether every token of it is the likeliest one."""
-    carry = hmm.carry_after(*padded(contexts))
-    after = validate(hmm, *padded(rests))
-    total = torch.zeros(len(rests), dtype=torch.float64, device=hmm.start.device)
-    greedy = torch.ones(len(rests), dtype=torch.bool, device=hmm.start.device)
-    for t in range(after.ids.shape[1]):
-        tokens, inside = after.ids[:, t], t < after.lengths
-        log_probs = hmm.next_token_after(carry)
+    stepper = stepper_of(lm)
+    state = state_after(stepper, contexts)
+    ids, lengths = (tensor.to(stepper.device) for tensor in padded(rests))
+    total = torch.zeros(len(rests), dtype=torch.float64, device=stepper.device)
+    greedy = torch.ones(len(rests), dtype=torch.bool, device=stepper.device)
+    for t in range(ids.shape[1]):
+        tokens, inside = ids[:, t], t < lengths
+        log_probs, predicted = stepper.predict(state)
         gained = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         total += torch.where(inside, gained.double(), 0.0)
         greedy &= ~inside | (log_probs.argmax(1) == tokens)
-        _, carry = hmm.advance(unchecked(hmm, tokens.unsqueeze(1), inside.long()), carry)
+        state = go_on(stepper, predicted, state, tokens, inside)
     return list(zip(total.tolist(), greedy.tolist(), strict=True))
 
 
@@ -150,10 +154,10 @@ def register() -> type:
     """The class for the harness, registered as "bighmm"; ValueError if lm-eval is not installed."""
     if importlib.util.find_spec("lm_eval") is None:
         raise ValueError("lm-eval is not installed; install bighmm[lm-eval]")
-    from lm_eval.api.model import LM
+    from lm_eval.api.model import LM as HarnessLM
     from lm_eval.api.registry import register_model
 
-    return register_model("bighmm")(type("BigHMM", (HarnessModel, LM), {}))
+    return register_model("bighmm")(type("BigHMM", (HarnessModel, HarnessLM), {}))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
     vocab.json          or tokenizer.json, tokenizer.model: the vocabulary
     blocks.json         the block of every token, for a blocked support
 
-Hugging Face's hub mixin gives `push_to_hub` and loading from the hub.
+`hub.OnHub` gives `save_pretrained`, `push_to_hub` and `from_pretrained`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from huggingface_hub import ModelHubMixin
 from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
-from bighmm.base.files import (
-    check_hashes,
-    hashes,
-    hub_folder,
-    model_folder,
-    write_json,
-    write_sealed,
-)
-from bighmm.base.json_files import read_json, read_record, read_sealed
+from bighmm.base.files import check_hashes, hashes, write_json, write_sealed
+from bighmm.base.json_files import read_record, read_sealed
 from bighmm.base.settings import Count, fill, shown
 from bighmm.base.shapes import Uninitialised
 from bighmm.base.tensor_files import (
@@ -47,6 +39,7 @@ from bighmm.infer.fill import FillProbs
 from bighmm.lm import gaps, questions
 from bighmm.lm.evaluation import Evaluation, evaluate, stream_of
 from bighmm.lm.gapped_text import GappedText
+from bighmm.lm.hub import BLOCKS, CONFIG, OTHERS, WEIGHTS, OnHub
 from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.lm.stepping import HMMStepper
@@ -59,12 +52,10 @@ if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
 
 FORMAT = 1
-CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"
 SUPPORT = "support."  # what the names of the support's tensors begin with
-OTHERS = (BLOCKS, *TOKENIZER_FILES)
 
 
-class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm"]):
+class HMMLM(OnHub, tags=["hmm"]):
     """A hidden Markov language model: parameters, support and tokenizer."""
 
     convention: Convention = "reset"  # that it was trained with; questions keep to it
@@ -259,28 +250,6 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
             split=name,
         )
 
-    @classmethod
-    def from_pretrained(  # type: ignore[override]  # the hub's options are passed through
-        cls, folder: str | Path, **options: Any
-    ) -> HMMLM:
-        """A model from its local folder or that of its run, or from the hub by its name there.
-
-        Raises ValueError with one sentence if there is none, or a file is missing or damaged.
-        """
-        found = model_folder(Path(folder).expanduser())
-        if found.is_dir():
-            return cls._read(found)
-        return cls._from_pretrained(model_id=str(folder), **options)
-
-    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Write the model into a folder, over an earlier one if there is one; other files stay.
-
-        Raises ValueError if files that are not a model's of this library would be overwritten.
-        `options` are those of the hub mixin.
-        """
-        _check_place(Path(save_directory))
-        return super().save_pretrained(save_directory, **options)
-
     def _save_pretrained(self, save_directory: Path) -> None:
         described, of_support = self.params.support.describe()
         block_of = of_support.pop("block_of", None)  # in a file of its own, for people to read
@@ -309,13 +278,8 @@ class HMMLM(ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["h
         write_sealed(save_directory / CONFIG, config | {"files": files})
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, **options: Any) -> HMMLM:
-        download = ("revision", "cache_dir", "force_download", "local_files_only", "token")
-        chosen = {k: v for k, v in options.items() if k in download}
-        return cls._read(hub_folder(model_id, **chosen))
-
-    @classmethod
-    def _read(cls, folder: Path) -> HMMLM:
+    def load(cls, folder: Path) -> HMMLM:
+        """The model in a folder; ValueError if a file is missing or damaged."""
         config = _read_config(folder)
         # Everything but the weights first, which are much larger and must fit the rest.
         check_hashes(folder, {n: h for n, h in config.files.items() if n != WEIGHTS}, (), OTHERS)
@@ -397,28 +361,6 @@ def _check_probabilities(model: Model, folder: Path) -> None:
             f"{folder / WEIGHTS} is damaged: its parameters are so large that they give no "
             "probabilities"
         ) from None
-
-
-def _check_place(folder: Path) -> None:
-    """Raises ValueError if saving a model there would overwrite files of another kind."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file, so no model can be saved there; choose another name")
-    names = (CONFIG, WEIGHTS, *OTHERS)
-    found = [name for name in names if (folder / name).exists()]
-    if found and not _holds_model(folder):
-        raise ValueError(
-            f"{folder} holds {found[0]}, which is not of an earlier model of this library and "
-            "would be lost; choose another folder"
-        )
-
-
-def _holds_model(folder: Path) -> bool:
-    """Whether a folder's configuration is that of a model of this library, of any family."""
-    try:
-        config = read_json(folder / CONFIG)
-    except ValueError:
-        return False
-    return isinstance(config, dict) and {"format", "options", "vocabulary"} <= set(config)
 
 
 def _restore_support(

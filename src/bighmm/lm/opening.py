@@ -22,8 +22,14 @@ RECIPE = "recipe.json"  # in the folder of every run, from its beginning on
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder of a model, given that folder or that of the run that trained it."""
-    path = Path(path)
+    """The folder of a model, given that folder or that of the run that trained it.
+
+    What is no folder and has the form OWNER/NAME is a model on the Hugging Face hub, which is
+    downloaded if it is not cached.
+    """
+    path = Path(path).expanduser()
+    if _may_be_on_hub(path):
+        return files.hub_folder(str(path))
     if not path.is_dir():
         raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
     found = files.model_folder(path)
@@ -32,12 +38,18 @@ def find_model(path: str | Path) -> Path:
     return found
 
 
+def _may_be_on_hub(path: Path) -> bool:
+    """Whether a path has the form OWNER/NAME and there is neither such a file nor that folder."""
+    named = len(path.parts) == 2 and path.parts[0] not in (path.anchor, "..")
+    return named and not path.exists() and not path.parent.exists()
+
+
 def open_model(
     path: str | Path,
     device: str | torch.device = "cpu",
     matmul_dtype: MatmulDtype = "auto",
 ) -> LM:
-    """The model of a folder or a run, of whatever family it is, on a device.
+    """The model of a folder or a run, or of a name on the hub, whatever its family, on a device.
 
     device: as for `find_device`. matmul_dtype: as for `HMMLM.to`. Raises ValueError with one
     sentence if there is no such model or device, or a file is missing or damaged.

@@ -7,13 +7,14 @@ captured graph can keep it in place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from bighmm.hmm import HMM
-from bighmm.infer.sequences import Carry, Sequences
+from bighmm.infer.sequences import Carry, Sequences, padded
 from bighmm.lm.protocol import LM
 
 State = dict[str, Tensor]
@@ -51,6 +52,28 @@ def stepper_of(lm: LM) -> Stepper:
     return make()
 
 
+def state_after(stepper: Stepper, rows: Sequence[Sequence[int]]) -> State:
+    """What a stepper remembers of texts of token ids; one may be empty."""
+    read = getattr(stepper, "state_after", None)  # those that need not take every step
+    if read is not None:
+        return read(rows)
+    ids, lengths = (tensor.to(stepper.device) for tensor in padded(rows))
+    state = stepper.begin(len(rows))
+    for place in range(ids.shape[1]):
+        state = go_on(stepper, stepper.predict(state)[1], state, ids[:, place], place < lengths)
+    return state
+
+
+def go_on(stepper: Stepper, predicted: State, before: State, tokens: Tensor, on: Tensor) -> State:
+    """The state once the next tokens (B,) are known, where `on` (B,); elsewhere it is `before`.
+
+    predicted: what `predict` returned for `before`.
+    """
+    after = stepper.after(predicted, tokens)
+    kept = {name: on.view(-1, *[1] * (tensor.dim() - 1)) for name, tensor in after.items()}
+    return {name: torch.where(kept[name], after[name], before[name]) for name in after}
+
+
 class HMMStepper:
     """The filtered states of an HMM."""
 
@@ -65,6 +88,9 @@ class HMMStepper:
 
     def begin(self, rows: int) -> State:
         return dict(vars(Carry.at_start(self.hmm, rows)))
+
+    def state_after(self, rows: Sequence[Sequence[int]]) -> State:
+        return dict(vars(self.hmm.carry_after(*padded(rows))))
 
     def predict(self, state: State) -> tuple[Tensor, State]:
         return self.hmm.next_token_after(Carry(**state)), state

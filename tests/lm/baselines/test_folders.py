@@ -108,6 +108,25 @@ def test_options_of_a_pretrained_transformer(tmp_path):
         load_own(tmp_path)
 
 
+@pytest.mark.parametrize("family", ["lstm", "ngram"])
+def test_saving(tmp_path, family):
+    """Over an earlier model of another tokenizer, but never over other files."""
+    kind, words = find(family), Words(["<eos>", "<unk>", "a", "b"])
+    if family == "ngram":
+        other = NgramLM(NgramOptions(order=3), KneserNey.fit(IDS, 4, 0, order=3), words)
+    else:
+        other = kind.model(kind.options(width=8), words, 1)
+    other.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")  # as of a model with pieces of words
+    other.save_pretrained(tmp_path / "model")
+    assert open_model(tmp_path / "model").tokenizer.fingerprint() == words.fingerprint()
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(ValueError, match="not of an earlier model of this library"):
+        other.save_pretrained(tmp_path / "theirs")
+    assert (tmp_path / "theirs" / "config.json").read_text() == '{"model_type": "gpt2"}'
+
+
 class TestTables:
     """Those of an n-gram model, with hashes that fit."""
 

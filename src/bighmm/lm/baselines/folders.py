@@ -35,6 +35,8 @@ def write_config(
     folder: Path, family: str, options: Any, tokenizer: Tokenizer, files: Collection[str]
 ) -> None:
     """Write the tokenizer and the configuration of a model whose `files` are in its folder."""
+    for name in TOKENIZER_FILES:
+        (folder / name).unlink(missing_ok=True)  # of an earlier model
     tokenizer.save(folder)
     named = [name for name in (*files, *TOKENIZER_FILES) if (folder / name).is_file()]
     content = {

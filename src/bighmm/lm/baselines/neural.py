@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,12 +26,12 @@ from bighmm.infer.sample import check_request, draw_token
 from bighmm.lm.baselines import register
 from bighmm.lm.baselines.folders import read_config, write_config
 from bighmm.lm.evaluation import Evaluation, stream_of, sum_over_sentences
+from bighmm.lm.hub import WEIGHTS, OnHub
 from bighmm.lm.options import FeedForwardOptions, LSTMOptions
 from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.model.networks.backbone import MOST_LAYERS
 from bighmm.ops import memory as limits
 
-WEIGHTS = "model.safetensors"
 ROWS_AT_ONCE, WINDOW = 64, 256
 MOST_WORDS = 1 << 16  # that a word may be predicted from
 
@@ -149,7 +149,7 @@ class LSTM(Network):
         return x, {"output": torch.stack(outputs, 1), "cell": torch.stack(cells, 1)}
 
 
-class NeuralLM:
+class NeuralLM(OnHub, tags=["neural-language-model"]):
     """A network with its vocabulary, trained in steps (see `train.losses`)."""
 
     family: str
@@ -215,14 +215,12 @@ class NeuralLM:
         perplexity = math.exp(min(-log_prob / len(tokens), 700))
         return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, name)
 
-    def save_pretrained(self, save_directory: Path) -> None:
-        folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / WEIGHTS, self.params.state_dict())
-        write_config(folder, self.family, self.options, self.tokenizer, [WEIGHTS])
+    def _save_pretrained(self, save_directory: Path) -> None:
+        write_tensors(save_directory / WEIGHTS, self.params.state_dict())
+        write_config(save_directory, self.family, self.options, self.tokenizer, [WEIGHTS])
 
     @classmethod
-    def load(cls, folder: Path) -> NeuralLM:
+    def load(cls, folder: Path) -> Self:
         """The model that `save_pretrained` wrote; ValueError if a file is missing or damaged."""
         options, tokenizer = read_config(folder, cls.family, [WEIGHTS])
         tensors = TensorFile(folder / WEIGHTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from bighmm.lm.baselines.arpa import read_arpa, read_arpa_with_words, write_arpa
 from bighmm.lm.baselines.folders import read_config, write_config
 from bighmm.lm.baselines.kneser_ney import SETTINGS, KneserNey
 from bighmm.lm.evaluation import Evaluation, stream_of
+from bighmm.lm.hub import OnHub
 from bighmm.lm.options import NgramOptions
 from bighmm.lm.protocol import Convention, MatmulDtype
 
@@ -26,7 +28,7 @@ NGRAMS = f"{MODEL}/{SETTINGS}"  # which has the hash of the tables
 
 
 @register(FAMILY, NgramOptions)
-class NgramLM:
+class NgramLM(OnHub, tags=["ngram"]):
     """A Kneser-Ney model with its vocabulary."""
 
     convention: Convention = "reset"
@@ -82,11 +84,9 @@ class NgramLM:
         """
         write_arpa(self.model, path, _strings(self.tokenizer), self.tokenizer.unknown)
 
-    def save_pretrained(self, save_directory: Path) -> None:
-        folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model.save(folder / MODEL)
-        write_config(folder, FAMILY, self.options, self.tokenizer, [NGRAMS])
+    def _save_pretrained(self, save_directory: Path) -> None:
+        self.model.save(save_directory / MODEL)
+        write_config(save_directory, FAMILY, self.options, self.tokenizer, [NGRAMS])
 
     @property
     def num_parameters(self) -> int:
@@ -178,8 +178,7 @@ class NgramPredictor:
 
     def _next(self, row: np.ndarray) -> np.ndarray:
         """p(next token | last sentence of a row) (V,)."""
-        ends = np.flatnonzero(row == (-1 if self.end is None else self.end))
-        return self.model.next_probs(row[ends[-1] + 1 :] if len(ends) else row)
+        return self.model.next_probs(_last_sentence(row, self.end))
 
 
 class NgramStepper:
@@ -196,6 +195,15 @@ class NgramStepper:
     def begin(self, rows: int) -> dict[str, Tensor]:
         return {"history": self.fresh.repeat(rows, 1)}
 
+    def state_after(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        size = len(self.fresh)
+        before = [-1] * size + [self.model.vocabulary_size]
+        histories = []
+        for row in rows:
+            whole = [*before, *_last_sentence(np.asarray(row, dtype=np.int64), self.model.end)]
+            histories.append(whole[len(whole) - size :])
+        return {"history": torch.tensor(histories, dtype=torch.long).view(len(rows), size)}
+
     def predict(self, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         probs = self.model.next_probs_after(state["history"].numpy())
         return torch.from_numpy(probs).log(), state
@@ -205,6 +213,12 @@ class NgramStepper:
         if self.model.end is not None:
             history = torch.where((tokens == self.model.end).unsqueeze(1), self.fresh, history)
         return {"history": history}
+
+
+def _last_sentence(row: np.ndarray, end: int | None) -> np.ndarray:
+    """What follows the last end mark of a row."""
+    ends = np.flatnonzero(row == (-1 if end is None else end))
+    return row[ends[-1] + 1 :] if len(ends) else row
 
 
 def _strings(tokenizer: Tokenizer) -> list[str]:
