@@ -1,5 +1,8 @@
 """The factors of a guide against what the HMM says of whole sequences."""
 
+import importlib
+import sys
+
 import pytest
 import torch
 
@@ -149,3 +152,20 @@ def test_without_an_end_mark():
 def test_longer_than_it_was_made_for():
     with pytest.raises(ValueError, match="texts of 6 tokens"):
         guide_of("dense-table").log_weights(torch.ones(1, 6, dtype=torch.long), torch.tensor([0]))
+
+
+def test_without_the_extra(monkeypatch):
+    """Importing what needs transformers says so in one sentence; the guide itself does not."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "bighmm.guide.hugging_face", raising=False)
+    for imports in (
+        lambda: importlib.import_module("bighmm.guide.hugging_face"),
+        lambda: importlib.import_module("bighmm.guide").GuidedLogits,
+    ):
+        with pytest.raises(ImportError) as error:
+            imports()
+        assert str(error.value) == (
+            'guiding a language model needs the package transformers: install "bighmm[teachers]"'
+        )
+        assert error.value.__suppress_context__ and isinstance(error.value, ValueError)
+    assert importlib.import_module("bighmm.guide").Guide is Guide

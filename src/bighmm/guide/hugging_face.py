@@ -1,7 +1,8 @@
 """Guided texts from a Hugging Face language model: a logits processor, and `generate` around it.
 
 The processor works with `model.generate(logits_processor=[…])`: greedy, sampling or beam search.
-`generate` also makes the batches and checks every text.
+`generate` also makes the batches and checks every text. The module needs the extra
+`bighmm[teachers]`; without it, importing it raises an ImportError of one sentence.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
 
+from bighmm.base.extras import missing
 from bighmm.guide.weights import Guide
 from bighmm.infer.constrained import groups, to_satisfy
 from bighmm.infer.sequences import padded
@@ -22,6 +23,11 @@ from bighmm.lm.rules import Rule
 
 if TYPE_CHECKING:
     from bighmm.hmm import HMM
+
+try:
+    from transformers import LogitsProcessor, LogitsProcessorList
+except ImportError as error:
+    raise missing("guiding a language model", error, "teachers") from None
 
 LOGITS_AT_ONCE = 2**27  # numbers: 512 MiB
 

@@ -70,12 +70,8 @@ def write(
     Raises ValueError with the reason if a rule cannot hold, before anything is written, and if the
     package transformers is missing.
     """
-    try:
-        from bighmm.guide import hugging_face
-    except ImportError as error:
-        raise ValueError(
-            f'guiding a language model needs the package {error.name}: install "bighmm[teachers]"'
-        ) from None
+    from bighmm.guide import hugging_face
+
     settings = settings or GuideSettings()
     check_vocabulary(language_model, lm)
     before = lm.encode(prefix)
