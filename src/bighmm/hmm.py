@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from bighmm.base.arrays import as_tensor
 from bighmm.infer import best_fill as filling
 from bighmm.infer import best_paths, constrained, counts, fill, filter, joint, predict, sample
 from bighmm.infer.best_fill import BestFill
@@ -27,7 +28,7 @@ from bighmm.infer.counts import Counts, check_table
 from bighmm.infer.fill import FillProbs
 from bighmm.infer.predict import BestNext
 from bighmm.infer.rules import Rule
-from bighmm.infer.sequences import Carry, Sequences, validate
+from bighmm.infer.sequences import Carry, Sequences, rectangular, validate
 from bighmm.infer.smooth import Posterior, posterior
 from bighmm.infer.viterbi import BestPath, viterbi
 from bighmm.model.emissions import EmissionTable
@@ -49,8 +50,8 @@ class HMM(Model):
     With an `end` mark and `reset`, the state after the mark is drawn from the start distribution
     again, so that texts which follow each other are independent.
 
-    Token ids are (B, T), each row up to its own length where `lengths` (B,) are given; a list of
-    rows needs no lengths, and its rows may differ in length.
+    Token ids are (B, T), each row up to its own length where `lengths` (B,) are given. A list of
+    rows needs no lengths; they may differ in length, and be lists, NumPy arrays or tensors.
     """
 
     @staticmethod
@@ -74,7 +75,7 @@ class HMM(Model):
         Raises ValueError if shapes do not fit, or a row has a negative or NaN entry or does not
         sum to one within `tolerance`; what remains of a deviation is divided out.
         """
-        given = [torch.as_tensor(t) for t in (start, transition, emission)]
+        given = [as_tensor(table) for table in (start, transition, emission)]
         dtype = torch.float64 if any(t.dtype == torch.float64 for t in given) else torch.float32
         start, transition, emission = (t.to(dtype) for t in given)
         size = len(start) if start.dim() == 1 else 0
@@ -160,7 +161,7 @@ class HMM(Model):
         on it is left out.
         """
         sequences = validate(self, tokens, lengths)
-        states = torch.as_tensor(states, device=self.start.device).long()
+        states = as_tensor(rectangular(states, None)[0]).to(self.start.device).long()
         if states.shape != sequences.ids.shape:
             raise ValueError(
                 f"states must have the shape of the tokens, {tuple(sequences.ids.shape)}, not "
@@ -323,7 +324,7 @@ class HMM(Model):
 
     def _after(self, prefix: Tensor | Sequence[int] | None) -> Carry:
         """The state after one sequence of token ids."""
-        ids = torch.as_tensor([] if prefix is None else prefix)
+        ids = as_tensor([] if prefix is None else prefix)
         if ids.dim() != 1:
             raise ValueError(f"a prefix is one sequence of token ids, not shape {tuple(ids.shape)}")
         return self.carry_after(ids.unsqueeze(0))

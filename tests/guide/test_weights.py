@@ -3,6 +3,7 @@
 import importlib
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -152,6 +153,16 @@ def test_without_an_end_mark():
 def test_longer_than_it_was_made_for():
     with pytest.raises(ValueError, match="texts of 6 tokens"):
         guide_of("dense-table").log_weights(torch.ones(1, 6, dtype=torch.long), torch.tensor([0]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_prefixes_of_every_kind():
+    text, item = torch.tensor([[3]] * 4), torch.arange(4)
+    rows = [[1, 2], [4], [3, 3, 1], [2]]
+    wanted = guide_of("dense-table", rows).log_weights(text, item)
+    for kind in (np.array, torch.tensor):
+        given = guide_of("dense-table", [kind(row) for row in rows])
+        assert torch.equal(given.log_weights(text, item), wanted)
 
 
 def test_without_the_extra(monkeypatch):

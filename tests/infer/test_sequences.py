@@ -1,10 +1,12 @@
-"""A user's mistakes are named in one sentence."""
+"""Tokens in every form in which people have them; their mistakes are named in one sentence."""
 
+import numpy as np
 import pytest
 import torch
 
 from bighmm.hmm import HMM
 from bighmm.infer.sequences import padded, validate
+from bighmm.train.expectation_maximisation import baum_welch
 from models import KINDS, random_hmm
 
 QUESTIONS = ["log_prob", "next_token", "posterior", "viterbi"]
@@ -109,3 +111,76 @@ def test_lists_of_different_lengths(kind):
     gaps = [[1, -1, 2], [-1, 3]]
     tokens, lengths = padded(gaps)
     torch.testing.assert_close(hmm.fill_probs(gaps), hmm.fill_probs(tokens, lengths))
+
+
+ROWS = [[1, 2, 3], [4], [1, 2]]
+FORMS = {
+    "lists": lambda rows: rows,
+    "tuples": lambda rows: tuple(map(tuple, rows)),
+    "arrays": lambda rows: [np.array(row) for row in rows],
+    "small arrays": lambda rows: [np.array(row, dtype=np.int8) for row in rows],
+    "read-only arrays": lambda rows: [np.broadcast_to(row, len(row)) for row in rows],
+    "reversed arrays": lambda rows: [np.array(row[::-1])[::-1] for row in rows],
+    "foreign bytes": lambda rows: [np.array(row, dtype=">i4") for row in rows],
+    "array of arrays": lambda rows: np.array([*map(np.array, rows), None], dtype=object)[:-1],
+    "tensors": lambda rows: [torch.tensor(row) for row in rows],
+    "small tensors": lambda rows: [torch.tensor(row, dtype=torch.int16) for row in rows],
+    "numbers of NumPy": lambda rows: [[np.int64(id) for id in row] for row in rows],
+    "mixed": lambda rows: [torch.tensor(rows[0]), rows[1], np.array(rows[2])],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.filterwarnings("error")
+def test_rows_of_every_kind(form):
+    """In every question, without a warning of torch."""
+    hmm = random_hmm("dense-table", end=0)
+    tokens, lengths = padded(ROWS)
+    rows, known = FORMS[form](ROWS), FORMS[form]([[1, -1, 2], [-1], [3, -1]])
+    gaps = padded([[1, -1, 2], [-1], [3, -1]])
+    for question in ("log_prob", "next_token", "posterior", "viterbi", "expected_counts"):
+        got, wanted = getattr(hmm, question)(rows), getattr(hmm, question)(tokens, lengths)
+        torch.testing.assert_close(got, wanted, equal_nan=True)
+    torch.testing.assert_close(hmm.best_paths(rows, 2), hmm.best_paths(tokens, 2, lengths))
+    torch.testing.assert_close(hmm.best_next(rows, 2), hmm.best_next(tokens, 2, lengths))
+    torch.testing.assert_close(hmm.fill_probs(known), hmm.fill_probs(*gaps))
+    torch.testing.assert_close(hmm.known_log_prob(known), hmm.known_log_prob(*gaps))
+    states = hmm.viterbi(tokens, lengths).states.clamp(min=0)
+    paths = FORMS[form]([row[:n] for row, n in zip(states.tolist(), lengths.tolist(), strict=True)])
+    torch.testing.assert_close(
+        hmm.joint_log_prob(rows, paths), hmm.joint_log_prob(tokens, states, lengths)
+    )
+    assert hmm.sample(2, 3, prefix=rows[0]).shape == (2, 3)
+    same, others = FORMS[form](ROWS), FORMS[form]([[1, 2], [3, 4], [0, 1]])
+    assert baum_welch(hmm, same, iterations=1).log_probs == pytest.approx(
+        baum_welch(hmm, tokens, lengths, iterations=1).log_probs
+    )
+    torch.testing.assert_close(hmm.log_prob(others, [2, 1, 2]), hmm.log_prob([[1, 2], [3], [0, 1]]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_tables_of_every_kind():
+    start, transition, emission = (table.double() for table in probs())
+    expected = HMM.from_probs(start, transition, emission)
+    for kind in (list, np.asarray, lambda rows: [np.asarray(row) for row in rows]):
+        rows = [kind(table.tolist()) for table in (transition, emission)]
+        made = HMM.from_probs(kind(start.tolist()), *rows)
+        torch.testing.assert_close(made.log_prob([[0, 1]]).double(), expected.log_prob([[0, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lengths", "message"),
+    [
+        ([[0.5, 1.0], [1.0]], None, "whole numbers .* in row 0"),
+        ([[1], np.array([0.5])], None, "whole numbers .* in row 1"),
+        ([["a", "b"], ["c"]], None, "numbers were expected, not"),
+        ([[1, None], [2]], None, "numbers were expected, not"),
+        ([[2**70], [1, 2]], None, "numbers were expected, not"),
+        ([[1, 2], [3]], [2, 1], "lengths of their own; leave lengths out"),
+        ([np.zeros((2, 2), int), np.zeros((2, 2), int)], None, r"shape \(2, 2, 2\)"),
+        ([np.zeros((2, 2), int), [1]], None, "rows of different lengths are no table"),
+    ],
+)
+def test_rows_that_are_none(tokens, lengths, message):
+    with pytest.raises(ValueError, match=message):
+        random_hmm("dense-table").log_prob(tokens, lengths)

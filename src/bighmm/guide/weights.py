@@ -71,7 +71,7 @@ class Guide:
         begins = dict(zip(map(id, different), starts.tolist(), strict=True))
         device = hmm.start.device
         self._begin = torch.tensor([begins[id(rule)] for rule in rules], device=device)
-        self._carry = hmm.carry_after(*padded(prefixes or [[]] * len(rules)))
+        self._carry = hmm.carry_after(*padded([[]] * len(rules) if prefixes is None else prefixes))
         self._outlook = AcceptanceTable(hmm, joint, starts, length)
         self._last: _Rows | None = None
         self._check(rules)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bighmm.base.arrays import as_rows, as_tensor
 from bighmm.model.model import Model
 from bighmm.ops import memory
 from bighmm.ops.carry import after_window
@@ -102,11 +103,12 @@ def ends_text(model: Model, tokens: Tensor) -> Tensor:
 def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     """Sequences from token ids (B, T) and lengths (B,), with the padding blanked out.
 
-    A list of rows needs no lengths, and the rows may have different ones. Raises ValueError for
-    wrong shapes, lengths outside 0 … T, and ids outside the vocabulary.
+    A list of rows needs no lengths, and the rows may have different ones; they may be lists, NumPy
+    arrays or tensors. Raises ValueError for wrong shapes, lengths outside 0 … T, and ids outside
+    the vocabulary.
     """
     tokens, lengths = rectangular(tokens, lengths)
-    tokens = torch.as_tensor(tokens, device=model.start.device)
+    tokens = as_tensor(tokens).to(model.start.device)
     if tokens.dim() != 2 or (tokens.numel() and tokens.is_floating_point()):
         raise ValueError(
             f"tokens must be whole numbers of shape (batch, time), not {tokens.dtype} of shape "
@@ -116,7 +118,7 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     batch, time = tokens.shape
     if lengths is None:
         lengths = torch.full((batch,), time, device=tokens.device)
-    lengths = torch.as_tensor(lengths, device=tokens.device)
+    lengths = as_tensor(lengths).to(tokens.device)
     fits = lengths.shape == (batch,) and not (batch and lengths.is_floating_point())
     if not fits or bool(((lengths < 0) | (lengths > time)).any()):
         raise ValueError(
@@ -144,22 +146,38 @@ def unchecked(model: Model, ids: Tensor, lengths: Tensor) -> Sequences:
 
 
 def rectangular(tokens: Any, lengths: Any) -> tuple[Any, Any]:
-    """Rows of whole numbers of different lengths as `padded` makes them; other values unchanged."""
-    if lengths is not None or not isinstance(tokens, list | tuple):
+    """A list of rows as `padded` makes it; other values unchanged.
+
+    Raises ValueError if rows of different lengths come with other lengths.
+    """
+    rows = as_rows(tokens)
+    if rows is None:
         return tokens, lengths
-    of_ids = all(
-        isinstance(row, list | tuple) and all(isinstance(id, int) for id in row) for row in tokens
-    )
-    if not of_ids or len({len(row) for row in tokens}) < 2:
-        return tokens, lengths
-    return padded(tokens)
+    if lengths is None:
+        return padded(rows)
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError("rows of different lengths have lengths of their own; leave lengths out")
+    return padded(rows)[0], lengths
 
 
-def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Token ids (B, T) of rows of unequal length, with 0 in the padding, and the lengths (B,)."""
-    ids = [torch.tensor(row, dtype=torch.long) for row in rows]
-    lengths = torch.tensor([len(row) for row in rows])
+def padded(rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """Token ids (B, T) of rows of unequal length, with 0 in the padding, and the lengths (B,).
+
+    Raises ValueError for rows that are not of whole numbers.
+    """
+    ids = [_whole(as_tensor(row), number) for number, row in enumerate(rows)]
+    lengths = torch.tensor([len(row) for row in ids])
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
+
+
+def _whole(row: Tensor, number: int) -> Tensor:
+    """A row of token ids as int64 on the CPU; ValueError if it is something else."""
+    if row.dim() != 1 or (len(row) and (row.is_floating_point() or row.is_complex())):
+        raise ValueError(
+            f"tokens must be whole numbers of shape (batch, time), not {row.dtype} of shape "
+            f"{tuple(row.shape)} in row {number}"
+        )
+    return row.long().cpu()
 
 
 def cost_per_position(model: Model) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.base.arrays import as_tensor
 from bighmm.data.batches import padded_rows
 from bighmm.data.corpus import sentence_bounds
 from bighmm.hmm import HMM
@@ -120,7 +121,7 @@ def state_shares(hmm: HMM, tokens: np.ndarray, documents: np.ndarray | None = No
 
 
 def _checked(hmm: HMM, states: Tensor | list[int], k: int) -> Tensor:
-    states = torch.as_tensor(states, dtype=torch.long, device=hmm.start.device)
+    states = as_tensor(states).to(hmm.start.device, torch.long)
     if k < 1:
         raise ValueError(f"at least one must be asked for, not {k}")
     if states.dim() != 1 or len(states) == 0:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-import torch
-
+from bighmm.base.arrays import as_tensor
 from bighmm.hmm import HMM
 from bighmm.interop.arrays import LIMIT, to_numpy
 
@@ -50,5 +49,5 @@ def from_hmmlearn(model: Any, *, end: int | None = None, reset: bool = True) -> 
             f"{type(model).__name__} has no {missing[0]}; a CategoricalHMM is needed that has been "
             "fitted or been given its probabilities"
         )
-    start, transition, emission = (torch.as_tensor(getattr(model, name)) for name in PARTS)
+    start, transition, emission = (as_tensor(getattr(model, name)) for name in PARTS)
     return HMM.from_probs(start, transition, emission, end=end, reset=reset)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bighmm.base.arrays import as_tensor
 from bighmm.data.tokenizers import Subwords
 from bighmm.interop.chat_template import user_turns
 from bighmm.interop.hugging_face import find_model, is_causal, load, marks_around
@@ -174,6 +175,6 @@ def left_padded(
     ids = torch.zeros(len(rows), longest, dtype=torch.long)
     mask = torch.zeros_like(ids)
     for number, row in enumerate(rows):
-        ids[number, longest - len(row) :] = torch.tensor(row)
+        ids[number, longest - len(row) :] = as_tensor(row)
         mask[number, longest - len(row) :] = 1
     return ids.to(device), mask.to(device)

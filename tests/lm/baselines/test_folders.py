@@ -201,3 +201,19 @@ def test_parameters_that_give_no_probabilities(tmp_path, family, value, said):
         lm.params.words[:2].fill_(abs(value))
     lm.save_pretrained(tmp_path)
     refused(tmp_path, said)
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_of_every_kind(folder):
+    """Lists of arrays or tensors of different lengths, as for HMMs, without a warning of torch."""
+    predictor = open_model(folder).predictor()
+    wanted = [predictor.log_prob(torch.tensor([row])) for row in ([2, 3, 0, 3], [1, 2])]
+    following = [predictor.next_token(torch.tensor([row])) for row in ([2, 3, 0, 3], [1, 2])]
+    for rows in (
+        [[2, 3, 0, 3], [1, 2]],
+        [np.array([2, 3, 0, 3]), np.array([1, 2])],
+        [torch.tensor([2, 3, 0, 3]), torch.tensor([1, 2])],
+    ):
+        torch.testing.assert_close(predictor.log_prob(rows), torch.cat(wanted))
+        torch.testing.assert_close(predictor.next_token(rows), torch.cat(following))
+        assert predictor.sample(2, 3, rows[0]).shape == (2, 3)

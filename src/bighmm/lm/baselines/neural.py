@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bighmm.base import randomness
+from bighmm.base.arrays import as_tensor
 from bighmm.base.shapes import shapes_of
 from bighmm.base.tensor_files import TensorFile, check_state, load_state, write_tensors
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.infer.sample import check_request, draw_token
+from bighmm.infer.sequences import rectangular
 from bighmm.lm.baselines import register
 from bighmm.lm.baselines.folders import read_config, write_config
 from bighmm.lm.evaluation import Evaluation, stream_of, sum_over_sentences
@@ -314,7 +316,8 @@ class NeuralPredictor:
     ) -> Tensor:
         check_request(n, length, max_length, temperature)
         device = self.network.words.device
-        start = torch.tensor([self.first, *(prefix or [])], device=device)
+        given = [] if prefix is None else [int(id) for id in prefix]
+        start = torch.tensor([self.first, *given], device=device)
         logits, state = self.network(start.expand(n, -1), self.network.begin(n, self.first))
         drawn: list[Tensor] = []
         over = torch.zeros(n, dtype=torch.bool, device=device)
@@ -331,13 +334,14 @@ class NeuralPredictor:
 
     def _read(self, tokens: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Token ids (B, T) and lengths (B,) on the network's device; ValueError for wrong ids."""
-        ids = torch.as_tensor(tokens, device=self.network.words.device).long()
+        tokens, lengths = rectangular(tokens, lengths)
+        ids = as_tensor(tokens).to(self.network.words.device).long()
         if lengths is None:
             lengths = torch.full((len(ids),), ids.shape[1])
         size = len(self.network.words)
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
             raise ValueError(f"a token id is not in the vocabulary: ids go from 0 to {size - 1}")
-        return ids, torch.as_tensor(lengths, device=ids.device)
+        return ids, as_tensor(lengths).to(ids.device)
 
     def _windows(self, ids: Tensor) -> Any:
         """(first position, log p (B, T, V) of words at its positions, next state) by window."""

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.base.arrays import as_tensor
 from bighmm.data.corpus import Corpus
 from bighmm.data.tokenizers import Tokenizer, Words
 from bighmm.infer.sample import check_request, draw_token
+from bighmm.infer.sequences import rectangular
 from bighmm.lm.baselines import register
 from bighmm.lm.baselines.arpa import read_arpa, read_arpa_with_words, write_arpa
 from bighmm.lm.baselines.folders import read_config, write_config
@@ -228,6 +230,7 @@ def _strings(tokenizer: Tokenizer) -> list[str]:
 
 def _rows(tokens: Tensor, lengths: Tensor | None) -> list[np.ndarray]:
     """The rows of token ids (B, T) as arrays, each up to its length."""
-    ids = torch.as_tensor(tokens).long().numpy()
-    sizes = [ids.shape[1]] * len(ids) if lengths is None else torch.as_tensor(lengths).tolist()
+    tokens, lengths = rectangular(tokens, lengths)
+    ids = as_tensor(tokens).long().numpy()
+    sizes = [ids.shape[1]] * len(ids) if lengths is None else as_tensor(lengths).tolist()
     return [row[:size] for row, size in zip(ids, sizes, strict=True)]

@@ -1,0 +1,63 @@
+"""Tensors from what people have: tensors, NumPy arrays, and lists of either, without warnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def as_tensor(value: Any) -> Tensor:
+    """A tensor of numbers, an array, or lists of them; it may share memory with what was given.
+
+    torch warns of lists of arrays and of arrays that cannot be written to, and refuses lists of
+    tensors and reversed arrays. Raises ValueError for what is not one table of numbers.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, list | tuple | range) and any(map(_is_array, value)):
+        rows = [as_tensor(row).cpu() for row in value]
+        if len({row.shape for row in rows}) > 1:
+            raise ValueError(f"rows of different lengths are no table: {_sizes(rows)}")
+        return torch.stack(rows)
+    if _is_array(value):
+        value = _plain(np.asarray(value))
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ValueError(f"numbers were expected, not {_shown(value)}") from None
+
+
+def as_rows(value: Any) -> list[Tensor] | None:
+    """The rows of a list of sequences of numbers, each (T,), if it is one; they are on the CPU."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = list(value)
+    if not isinstance(value, list | tuple) or not value:
+        return None
+    rows = [as_tensor(row).cpu() for row in value]
+    return rows if all(row.dim() == 1 for row in rows) else None
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.generic):  # a number, which torch takes for one
+        return False
+    return isinstance(value, Tensor) or hasattr(value, "__array__")
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """The same numbers in a form that torch takes as it is."""
+    if not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    reversed_ = any(stride < 0 for stride in array.strides)
+    return array.copy() if reversed_ or not array.flags.writeable else array
+
+
+def _sizes(rows: list[Tensor]) -> str:
+    return ", ".join(str(tuple(row.shape)) for row in rows[:4])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
