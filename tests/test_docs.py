@@ -1,7 +1,8 @@
 """What README and docs tell a user to type is typed here, with smaller models.
 
 A block of `sh` or `python` is run, unless `<!-- not run: REASON -->` stands before it. Blocks of
-`toml` are read as recipes; blocks of `text` are output.
+`toml` are read as recipes; blocks of `text` are output. In a table after `<!-- calls -->` the code
+in the last column is run, commands and Python with the names of the last block of `python`.
 """
 
 import os
@@ -31,6 +32,7 @@ FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n+)?^```(?P<kind>\w*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+CALLS = re.compile(r"^<!-- calls -->\n+(?P<table>(?:^\|.*\n)+)", re.MULTILINE)
 SMALL_LM = "--tokens 2000 --length 8 --states 8 --width 8 --epochs 1"
 
 
@@ -42,10 +44,19 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = [Block(m["kind"], m["code"], m["reason"]) for m in FENCE.finditer(text)]
+    found = {m.start(): Block(m["kind"], m["code"], m["reason"]) for m in FENCE.finditer(text)}
     assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(found), page
-    assert len(re.findall("<!-- not run:", text)) == sum(b.reason is not None for b in found), page
-    return found
+    reasons = sum(block.reason is not None for block in found.values())
+    assert len(re.findall("<!-- not run:", text)) == reasons, page
+    tables = {m.start(): Block("calls", m["table"], None) for m in CALLS.finditer(text)}
+    assert len(tables) == text.count("<!-- calls -->"), page
+    return [block for _, block in sorted((found | tables).items())]
+
+
+def calls(table: str) -> list[str]:
+    """The code in the last column of a table."""
+    cells = (line.strip().strip("|").split("|")[-1] for line in table.splitlines()[2:])
+    return [code for cell in cells for code in re.findall("`([^`]+)`", cell)]
 
 
 def name_of(page: Path) -> str:
@@ -87,8 +98,11 @@ def own_registries(monkeypatch):
         monkeypatch.setattr(registry, "known", registry.all())
 
 
-def run_python(code: str, name: str) -> None:
-    exec(compile(code, name, "exec", dont_inherit=True), {"__name__": "__main__"})
+def run_python(code: str, name: str, names: dict | None = None) -> dict:
+    """Run code with some names, and return them with those that it defines."""
+    names = {"__name__": "__main__"} if names is None else names
+    exec(compile(code, name, "exec", dont_inherit=True), names)
+    return names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -96,8 +110,10 @@ def test_page(page, workplace, bighmm, own_registries, monkeypatch, capsys):
     """In this process, except what needs a shell: to load torch takes longer than most commands."""
     folder, environment = workplace
     monkeypatch.chdir(folder)
+    names = None
     for kind, code, reason in BLOCKS[page]:
-        assert kind in ("sh", "python", "toml", "text"), f"{page} has a block of {kind!r}"
+        known = ("sh", "python", "toml", "text", "calls")
+        assert kind in known, f"{page} has a block of {kind!r}"
         if reason is not None or kind == "text":
             continue
         if kind == "toml":
@@ -105,16 +121,19 @@ def test_page(page, workplace, bighmm, own_registries, monkeypatch, capsys):
             Path("block.toml").write_text(code)
             read_recipe("block.toml")
         elif kind == "python":
-            run_python(code, name_of(page))
+            names = run_python(code, name_of(page))
             assert capsys.readouterr().out or "@register" in code, code
         else:
-            for line in code.splitlines():
-                run_line(smaller(line), bighmm, folder, environment)
+            for line in calls(code) if kind == "calls" else code.splitlines():
+                if kind == "calls" and not line.startswith("bighmm "):
+                    run_python(line, f"{name_of(page)}: {line}", names)
+                else:
+                    run_line(smaller(line), bighmm, folder, environment)
 
 
 def run_line(line, bighmm, folder, environment):
     words = shlex.split(line)
-    if words[0] == "bighmm" and not {">", "|"} & set(words):
+    if words[0] == "bighmm" and not {">", "<", "|"} & set(words):
         done = bighmm(*words[1:])
         assert done.status == 0, f"{line}\n{done.err}"
         assert done.out.strip(), line
@@ -135,6 +154,10 @@ def test_every_command_is_shown():
 def test_every_kind_of_block_is_run():
     run = [b.kind for found in BLOCKS.values() for b in found if b.reason is None]
     assert run.count("sh") >= 15 and run.count("python") >= 15 and "toml" in run
+    assert (
+        sum(len(calls(b.code)) for found in BLOCKS.values() for b in found if b.kind == "calls")
+        > 50
+    )
 
 
 def test_commands_within_sentences():
