@@ -118,6 +118,18 @@ def test_words_that_are_called_like_marks(tmp_path, unknown):
     np.testing.assert_allclose(read.log_probs(test), model.log_probs(test), atol=1e-6)
 
 
+def test_the_vocabulary_of_a_text_with_marks(tmp_path):
+    """As people prepare texts for other programs; the words come back."""
+    words = Words.build(["<s> the cat </s>", "<s> the <s>_ </s>"] * 3)
+    ids = [id for line in words.encode_lines(["<s> the cat </s>", "<s> <s>_ </s>"]) for id in line]
+    model = KneserNey.fit(np.array(ids), words.size, words.end, 3)
+    lm = NgramLM(NgramOptions(order=3), model, words)
+    lm.to_arpa(tmp_path / "lm.arpa")
+    read = NgramLM.from_arpa(tmp_path / "lm.arpa")
+    assert read.tokenizer.words == words.words and "<s>" in words.words
+    np.testing.assert_allclose(read.model.log_probs(ids), model.log_probs(ids), atol=1e-6)
+
+
 def test_a_vocabulary_with_marks_that_a_file_does_not_predict(kenlm):
     """As a subword tokenizer's, whose `<s>` is a token that no text holds."""
     words = ["<unk>", "<s>", "</s>", "cat", "the"]

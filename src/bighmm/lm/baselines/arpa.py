@@ -82,7 +82,8 @@ def read_arpa_with_words(path: str | Path) -> tuple[KneserNey, list[str]]:
     """The model in an ARPA file and its words, in the order of the file, <s> left out.
 
     The end mark is called <eos>, as in all vocabularies of words, and <UNK> is called <unk>. If the
-    file does not have them they are added, with probability zero.
+    file does not have them they are added, with probability zero. A word <s>_ is called <s>, and
+    </s>_ is called </s>: so `write_arpa` writes words that are called like marks.
 
     Raises ValueError if the file cannot be opened or is not an ARPA file.
     """
@@ -211,6 +212,11 @@ class _ArpaReader:
                 for id in [id for id, name in enumerate(names) if name == ours]:
                     names[id] = _free_name(ours, names)
                 names[self._ids[mark]] = ours
+        for mark in (ARPA_START, ARPA_END):  # words that `write_arpa` has given another name
+            renamed = re.compile(re.escape(mark) + b"_+")
+            found = [id for id, name in enumerate(names) if renamed.fullmatch(name)]
+            if found:
+                names[max(found, key=lambda id: len(names[id]))] = mark
         return [name.decode() for name in names]
 
     def _unigrams(self, size: int) -> Level:
