@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def as_rows(value: Any) -> list[Tensor] | None:
     """The rows of a list of sequences of numbers, each (T,), if it is one; they are on the CPU."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         value = list(value)
-    if not isinstance(value, list | tuple) or not value:
+    if not isinstance(value, list | tuple) or not value or isinstance(value[0], Number):
         return None
     rows = [as_tensor(row).cpu() for row in value]
     return rows if all(row.dim() == 1 for row in rows) else None

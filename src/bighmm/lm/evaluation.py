@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from bighmm.base import processes
+from bighmm.base.arrays import as_rows, as_tensor
 from bighmm.base.settings import check_at_least_one
 from bighmm.data.batches import padded_rows
 from bighmm.data.corpus import sentence_bounds
@@ -174,7 +175,8 @@ class Stream(NamedTuple):
 def stream_of(corpus_or_ids: Any, split: str, vocabulary: str) -> Stream:
     """The token ids of a corpus' split with its documents, or ids as they were given.
 
-    Raises ValueError if the corpus was made with another vocabulary than the one with this hash.
+    Of a list of rows each is a document. Raises ValueError if the corpus was made with another
+    vocabulary than the one with this hash.
     """
     if hasattr(corpus_or_ids, "split") and hasattr(corpus_or_ids, "tokenizer"):
         theirs = corpus_or_ids.tokenizer.fingerprint()
@@ -184,9 +186,13 @@ def stream_of(corpus_or_ids: Any, split: str, vocabulary: str) -> Stream:
                 f"({vocabulary[:12]}…); prepare it with the model's tokenizer"
             )
         return Stream(corpus_or_ids.split(split), corpus_or_ids.documents(split), split)
-    if isinstance(corpus_or_ids, torch.Tensor):
-        corpus_or_ids = corpus_or_ids.cpu()
-    return Stream(np.asarray(corpus_or_ids), None, None)
+    rows = as_rows(corpus_or_ids)
+    if rows is None and isinstance(corpus_or_ids, np.ndarray):
+        return Stream(corpus_or_ids, None, None)
+    if rows is None:
+        return Stream(as_tensor(corpus_or_ids).cpu().numpy(), None, None)
+    filled = [row.numpy() for row in rows if len(row)] or [np.zeros(0, dtype=np.int64)]
+    return Stream(np.concatenate(filled), np.cumsum([0, *map(len, filled)]), None)
 
 
 def unigram_perplexity(train: np.ndarray, tokens: np.ndarray, vocabulary_size: int) -> float:

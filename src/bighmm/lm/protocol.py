@@ -91,7 +91,7 @@ class LM(Protocol):
     def perplexity(
         self, corpus_or_ids: Any, *, split: str = "test", convention: Convention | None = ...
     ) -> Evaluation:
-        """Perplexity of a corpus' split, or of a stream of token ids.
+        """Perplexity of a corpus' split, of a stream of token ids, or of a list of such rows.
 
         convention: without one, the model's own.
         """

@@ -217,3 +217,7 @@ def test_rows_of_every_kind(folder):
         torch.testing.assert_close(predictor.log_prob(rows), torch.cat(wanted))
         torch.testing.assert_close(predictor.next_token(rows), torch.cat(following))
         assert predictor.sample(2, 3, rows[0]).shape == (2, 3)
+        text = open_model(folder).perplexity([*rows, []], convention="reset")
+        assert text.tokens == 6 and text.log_prob < 0
+    sentences = [predictor.log_prob(torch.tensor([row])) for row in ([2, 3, 0], [3], [1, 2])]
+    assert text.log_prob == pytest.approx(float(sum(sentences)), rel=1e-5)
