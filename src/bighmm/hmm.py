@@ -36,7 +36,7 @@ from bighmm.model.model import Model
 from bighmm.model.support import Dense
 from bighmm.model.transitions import Table
 
-Impl = Literal["auto", "torch", "triton", "loop", "tree"]
+Impl = Literal["auto", "torch", "triton", "compiled", "loop", "tree"]
 
 __all__ = [
     *("HMM", "BestFill", "BestNext", "BestPath", "BestPaths", "Counts", "FillProbs", "Posterior"),
@@ -172,19 +172,21 @@ class HMM(Model):
         before = states.new_full((len(states),), -1)
         return joint.log_joint(self, sequences, states, before).sum(1)
 
-    def posterior(self, tokens: Any, lengths: Any = None) -> Posterior:
+    def posterior(self, tokens: Any, lengths: Any = None, impl: Impl = "auto") -> Posterior:
         """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
-        return posterior(self, validate(self, tokens, lengths))
+        return posterior(self, validate(self, tokens, lengths), impl)
 
-    def viterbi(self, tokens: Any, lengths: Any = None) -> BestPath:
+    def viterbi(self, tokens: Any, lengths: Any = None, impl: Impl = "auto") -> BestPath:
         """The most likely state path of each row."""
-        return viterbi(self, validate(self, tokens, lengths))
+        return viterbi(self, validate(self, tokens, lengths), impl)
 
     @torch.no_grad()
-    def best_paths(self, tokens: Any, k: int, lengths: Any = None) -> BestPaths:
+    def best_paths(
+        self, tokens: Any, k: int, lengths: Any = None, impl: Impl = "auto"
+    ) -> BestPaths:
         """The k most likely state paths of each row, best first."""
         _at_least_one(k, "k")
-        return best_paths.best_paths(self, validate(self, tokens, lengths), k)
+        return best_paths.best_paths(self, validate(self, tokens, lengths), k, impl)
 
     @torch.no_grad()
     def fill(
@@ -243,13 +245,13 @@ class HMM(Model):
         gapped = fill.validate_gaps(self, tokens, lengths)
         return filling.best_fill(self, gapped, k, max(k, width), ends)
 
-    def expected_counts(self, tokens: Any, lengths: Any = None) -> Counts:
+    def expected_counts(self, tokens: Any, lengths: Any = None, impl: Impl = "auto") -> Counts:
         """How often each start, transition and emission is expected to be used in the rows.
 
         This is the expectation step of Baum-Welch. The counts of transitions are a (Z, Z) tensor.
         Raises ValueError where that would be too large.
         """
-        return counts.expected_counts(self, validate(self, tokens, lengths))
+        return counts.expected_counts(self, validate(self, tokens, lengths), impl)
 
     @torch.no_grad()
     def sample(
@@ -261,6 +263,7 @@ class HMM(Model):
         temperature: float = 1.0,
         max_length: int = 1000,
         rule: Rule | Sequence[Rule] | None = None,
+        impl: Impl = "auto",
     ) -> Tensor:
         """n samples of what follows `prefix`, as token ids (n, L), without the prefix.
 
@@ -285,7 +288,7 @@ class HMM(Model):
                 self, rule, n, carry, length, max_length, generator, temperature
             )
         rows = carry.rows(torch.zeros(n, dtype=torch.long, device=carry.tokens.device))
-        return sample.sample(self, rows, length, max_length, generator, temperature)
+        return sample.sample(self, rows, length, max_length, generator, temperature, impl)
 
     def advance(self, window: Sequences, carry: Carry, impl: Impl = "auto") -> tuple[Tensor, Carry]:
         """log p(window | prefix) (B,), differentiable, and the state after the window."""

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.infer import loops
 from bighmm.infer.positions import Position, PositionCache
-from bighmm.infer.sequences import Sequences
+from bighmm.infer.sequences import Carry, Sequences
 from bighmm.model.model import Model
-from bighmm.ops import memory
+from bighmm.ops import memory, table_chain
 from bighmm.ops.log_matmul import recentred
 
 
@@ -24,8 +25,12 @@ class BestPaths(NamedTuple):
     log_prob: Tensor  # (B, k) log p(x, z), -inf where there is no further path
 
 
-def best_paths(model: Model, sequences: Sequences, k: int) -> BestPaths:
+def best_paths(model: Model, sequences: Sequences, k: int, impl: str = "auto") -> BestPaths:
     """The k most likely state paths of each row, best first."""
+    looped = loops.prepare(model, sequences, Carry.at_start(model, len(sequences.ids)), impl)
+    if looped is not None:
+        log_prob, paths = table_chain.best_paths(*looped[0], k)
+        return BestPaths(paths, log_prob)
     batch, time = sequences.ids.shape
     paths = torch.full((batch, k, time), -1, device=sequences.ids.device)
     log_prob = model.start.new_full((batch, k), -torch.inf)

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.infer import dense
+from bighmm.infer import dense, loops
 from bighmm.infer.filter import advance
 from bighmm.infer.joint import log_joint
 from bighmm.infer.sequences import Carry, Sequences, batches_by_length, cost_per_position
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.transitions import Table
-from bighmm.ops import memory
+from bighmm.ops import memory, table_chain
 from bighmm.ops.dense_chain import SMALLEST_PROB, dense_chain
 from bighmm.ops.dense_chain.passes import TableEmissions, TableTransitions
 from bighmm.ops.impl import use_triton
@@ -42,9 +42,9 @@ class Sums(NamedTuple):
     emission: Tensor  # (V, K)
 
 
-def expected_counts(model: Model, sequences: Sequences) -> Counts:
+def expected_counts(model: Model, sequences: Sequences, impl: str = "auto") -> Counts:
     """Summed over the rows; a row of probability zero adds nothing."""
-    counting = Counting(model)
+    counting = Counting(model, impl)
     log_prob = model.start.new_zeros(len(sequences.ids))
     for rows in batches_by_length(sequences.lengths, cost_per_position(model)):
         log_prob[rows], _ = counting.add(sequences.rows(rows), Carry.at_start(model, len(rows)))
@@ -65,7 +65,7 @@ class Counting:
     """The counts of one model, expected or known, summed over all the windows that are added."""
 
     def __init__(self, model: Model, impl: str = "auto") -> None:
-        """impl: as in `ops`, for dense models that the kernels of `ops.dense_chain` can do."""
+        """impl: as in `ops`, for dense models that `ops.dense_chain` or `ops.table_chain` can do."""
         check_table(model, model.num_states**2)
         with torch.no_grad():
             moves = model.transitions.log_probs()
@@ -78,12 +78,16 @@ class Counting:
             transitions=Table(self.tables.transition, normalised=True),
             emissions=EmissionTable(self.tables.emission),
         )
+        self.impl = impl
         self.with_kernels = use_triton(model.start, impl) and dense.kernel_fits(model)
         self.sums = Sums(*map(torch.zeros_like, self.tables))
 
     def add(self, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
         """log p(window | what came before) (B,), and the state after it."""
-        found = self._count_with_kernels(window, carry) if self.with_kernels else None
+        if self.with_kernels:
+            found = self._count_with_kernels(window, carry)
+        else:
+            found = self._count_in_loops(window, carry)
         log_prob, carry, counts = found or self._count(window, carry)
         self._add(counts)
         return log_prob, carry
@@ -107,6 +111,21 @@ class Counting:
             log_prob, carry = advance(self.model, window, carry)
         counts = torch.autograd.grad(log_prob.sum(), self.tables, allow_unused=True)
         return log_prob.detach(), carry, counts
+
+    @torch.no_grad()
+    def _count_in_loops(
+        self, window: Sequences, carry: Carry
+    ) -> tuple[Tensor, Carry, Sequence[Tensor | None]] | None:
+        """None where the compiled loops cannot be used."""
+        looped = loops.prepare(self.model, window, carry, self.impl)
+        if looped is None:
+            return None
+        found = table_chain.count(*looped[0])
+        emission, tokens = found.emission, looped[1]
+        if tokens is not None:
+            emission = torch.zeros_like(self.sums.emission).index_copy_(0, tokens, emission)
+        after = carry.then(self.model, window, found.ended)
+        return found.log_prob, after, (found.start, found.transition, emission)
 
     def _count_with_kernels(
         self, window: Sequences, carry: Carry

@@ -1,7 +1,8 @@
 """Filtering when every state may emit every token: a step is a product with the whole matrix.
 
-On a GPU `ops.dense_chain` does it with kernels. Where these may have lost mass, and everywhere
-else, filtered states are kept in log space and a step is the product of the transitions' family.
+On a GPU `ops.dense_chain` does it with kernels; small models on a CPU, without gradients, are done
+by the compiled loops of `ops.table_chain`. Where kernels may have lost mass, and everywhere else,
+filtered states are kept in log space and a step is the product of the transitions' family.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bighmm.base.caching import needs_gradient
+from bighmm.infer import loops
 from bighmm.infer.sequences import Carry, Sequences
 from bighmm.model.model import Model
 from bighmm.model.transitions import Transitions
-from bighmm.ops import memory
+from bighmm.ops import memory, table_chain
 from bighmm.ops.dense_chain import LARGEST, SMALLEST_PROB, Windows, dense_chain, plain
 from bighmm.ops.impl import use_triton
 from bighmm.ops.log_matmul import finite_or_zero
@@ -34,7 +36,7 @@ def advance(
     single = window.ids.shape[1] == 1 and impl == "auto" and model.transitions.caches_matrix
     kernels = not single and use_triton(model.start, impl) and kernel_fits(model)
     if not kernels or window.ids.numel() == 0:
-        return _advance(model, window, carry)
+        return _advance(model, window, carry, impl)
     log_prob, after, lost = _with_kernels(model, window, carry)
     if lost is None or not bool(lost.any()):
         return log_prob, after
@@ -83,7 +85,13 @@ def _with_kernels(
     return log_prob, carry.then(model, window, log_alpha), lost
 
 
-def _advance(model: Model, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
+def _advance(
+    model: Model, window: Sequences, carry: Carry, impl: str = "torch"
+) -> tuple[Tensor, Carry]:
+    looped = loops.prepare(model, window, carry, impl)
+    if looped is not None:
+        log_prob, log_alpha = table_chain.filter_rows(*looped[0])
+        return log_prob, carry.then(model, window, log_alpha)
     given, transitions = windows_of(window, carry), model.transitions
     if needs_gradient(model.operands):
         log_prob, log_alpha = _DenseLogSum.apply(

@@ -4,6 +4,9 @@ At temperature 1 the states are drawn along with the tokens, which needs one row
 matrix per token, or less where the family of transitions draws in steps. At temperature 0 it is the
 likeliest token. At any other temperature the exact next-token distribution p(x | prefix) is
 sharpened or flattened, p^(1/temperature) renormalised, as language models are usually sampled.
+
+Small dense models on a CPU are sampled in the compiled loop of `ops.table_chain`, which draws the
+same states and tokens from the same random numbers.
 """
 
 from __future__ import annotations
@@ -14,15 +17,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bighmm.base.caching import cached_object
 from bighmm.infer.filter import advance
+from bighmm.infer.loops import can_loop
 from bighmm.infer.predict import best_next_tokens, next_token
 from bighmm.infer.sequences import Carry, Sequences, ends_text
 from bighmm.model.model import Model
 from bighmm.model.support import States
 from bighmm.model.transitions import EVERY
-from bighmm.ops import memory
+from bighmm.ops import memory, table_chain
 from bighmm.ops.drawing import draw
 
+AT_ONCE = 64  # places for which the loop draws before it asks whether all rows have ended
 COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float32 can tell apart
 
 
@@ -42,8 +48,11 @@ def sample(
     max_length: int,
     generator: torch.Generator | None,
     temperature: float,
+    impl: str = "auto",
 ) -> Tensor:
     """Continue each row of `carry` (N rows): token ids (N, L), filled up with the end mark."""
+    if temperature == 1 and can_loop(model, impl) and _tables_pay(model, len(carry.tokens)):
+        return _sample_in_loops(model, carry, length, max_length, generator)
     sampler = AncestralSampler(model, carry) if temperature == 1 else _TokenSampler(model, carry)
     stop = model.end if length is None else None
     steps = max_length if length is None else length
@@ -70,6 +79,46 @@ def collect(
             break
     empty = torch.zeros(len(finished), 0, dtype=torch.long, device=finished.device)
     return torch.stack(columns, dim=1) if columns else empty
+
+
+def _tables_pay(model: Model, rows: int) -> bool:
+    """Whether to sum up the emissions of all states, rather than those of `rows` at every place."""
+    cells = model.num_states * model.vocabulary_size
+    return cells <= (memory.WORKING if rows * AT_ONCE > model.num_states else memory.STREAMED)
+
+
+def _sample_in_loops(
+    model: Model,
+    carry: Carry,
+    length: int | None,
+    max_length: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """As `AncestralSampler`, with compiled loops."""
+    start, moves, words = model.start, model.transitions, model.emissions
+    tables = (
+        cached_object(model, "_summed", lambda: table_chain.cumulated(start.unsqueeze(0))),
+        cached_object(moves, "_summed", lambda: table_chain.cumulated(moves.log_probs())),
+        cached_object(words, "_summed", lambda: table_chain.cumulated(words.table.T)),
+    )
+    rows, device = len(carry.tokens), start.device
+    steps, stop = (max_length, model.end) if length is None else (length, None)
+    each = AT_ONCE if stop is not None else memory.at_once(2 * rows, device)
+    end = model.end if model.reset else None
+    states = draw(carry.log_alpha, generator) if steps else torch.zeros_like(carry.tokens)
+    fresh, parts = carry.fresh.clone(), [torch.zeros(rows, 0, dtype=torch.long)]
+    for first in range(0, steps, each):
+        shape = (min(each, steps - first), 2, rows)
+        chosen = torch.rand(shape, generator=generator, dtype=torch.float64)
+        parts.append(table_chain.draw_tokens(states, fresh, tables, chosen, end))
+        if stop is not None and bool((parts[-1] == stop).any(1).all()):
+            break
+    tokens = torch.cat(parts, dim=1)
+    if stop is None:
+        return tokens
+    ended = (tokens == stop).cumsum(1) > 0
+    last = int((~ended).sum(1).max()) + 1
+    return tokens.masked_fill(ended, stop)[:, :last]
 
 
 class AncestralSampler:

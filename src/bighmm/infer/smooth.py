@@ -8,10 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.infer import loops
 from bighmm.infer.dense import emitted, windows_of
 from bighmm.infer.potentials import potentials
 from bighmm.infer.sequences import Carry, Sequences, in_parts, windows
 from bighmm.model.model import Model
+from bighmm.ops import table_chain
 from bighmm.ops.chain import plain as chain
 from bighmm.ops.dense_chain import plain as dense_chain
 from bighmm.ops.log_matmul import finite_or_zero
@@ -24,9 +26,9 @@ class Posterior(NamedTuple):
 
 
 @torch.no_grad()
-def posterior(model: Model, sequences: Sequences) -> Posterior:
+def posterior(model: Model, sequences: Sequences, impl: str = "auto") -> Posterior:
     """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
-    smooth = _smooth_dense if model.support.is_dense else _smooth_tiles
+    smooth = partial(_smooth_dense, impl=impl) if model.support.is_dense else _smooth_tiles
     log_prob = model.start.new_zeros(len(sequences.ids))
     marginals = model.start.new_zeros(*sequences.ids.shape, model.support.states_per_token)
     in_parts(model, sequences, partial(smooth, model), (log_prob, marginals))
@@ -35,9 +37,13 @@ def posterior(model: Model, sequences: Sequences) -> Posterior:
     return Posterior(log_prob, states, marginals)
 
 
-def _smooth_dense(model: Model, part: Sequences) -> tuple[Tensor, Tensor]:
+def _smooth_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Tensor]:
     """log p (B,) and marginals (B, T, Z); zero in the padding and where p is zero."""
-    given = windows_of(part, Carry.at_start(model, len(part.ids)))
+    carry = Carry.at_start(model, len(part.ids))
+    looped = loops.prepare(model, part, carry, impl)
+    if looped is not None:
+        return table_chain.smooth(*looped[0])
+    given = windows_of(part, carry)
     move, log_emission = model.transitions.product(), emitted(model.emission, part.ids)
     log_alpha, gained = dense_chain.forward(move.ahead, model.start, log_emission, given)
     joint = log_alpha + dense_chain.backward(move.back, log_emission, given)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.infer import loops
 from bighmm.infer.dense import emitted
 from bighmm.infer.potentials import potentials
 from bighmm.infer.sequences import Carry, Sequences, in_parts, windows
 from bighmm.model.model import Model
 from bighmm.model.transitions import Transitions
-from bighmm.ops import memory
+from bighmm.ops import memory, table_chain
 from bighmm.ops.log_matmul import recentred
 
 
@@ -23,17 +24,20 @@ class BestPath(NamedTuple):
 
 
 @torch.no_grad()
-def viterbi(model: Model, sequences: Sequences) -> BestPath:
+def viterbi(model: Model, sequences: Sequences, impl: str = "auto") -> BestPath:
     """The most likely state path of each row."""
     best = model.start.new_zeros(len(sequences.ids))
     path = torch.full_like(sequences.ids, -1)
-    search = _search_dense if model.support.is_dense else _search_tiles
+    search = partial(_search_dense, impl=impl) if model.support.is_dense else _search_tiles
     in_parts(model, sequences, partial(search, model), (best, path))
     return BestPath(path, best)
 
 
-def _search_dense(model: Model, part: Sequences) -> tuple[Tensor, Tensor]:
+def _search_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Tensor]:
     """log p(x, z) (B,) of the best path, and the path (B, T)."""
+    looped = loops.prepare(model, part, Carry.at_start(model, len(part.ids)), impl)
+    if looped is not None:
+        return table_chain.best_path(*looped[0])
     batch, time = part.ids.shape
     log_emission = emitted(model.emission, part.ids)
     scores = model.start.new_zeros(batch, model.num_states)

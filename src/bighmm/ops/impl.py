@@ -1,4 +1,4 @@
-"""The choice between the torch and the Triton form of an operation."""
+"""The choice between the torch, the Triton and the compiled form of an operation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import importlib.util
 from functools import cache
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-Impl = Literal["auto", "torch", "triton"]
+Impl = Literal["auto", "torch", "triton", "compiled"]
 
 
 def use_triton(tensor: Tensor, impl: str = "auto") -> bool:
@@ -23,6 +24,28 @@ def use_triton(tensor: Tensor, impl: str = "auto") -> bool:
     if impl == "triton" and not possible:
         raise ValueError("impl='triton' needs a GPU and the package triton; use impl='auto'")
     return possible and (impl == "triton" or tensor.is_cuda)
+
+
+def use_compiled(tensor: Tensor, impl: str = "auto") -> bool:
+    """Whether to use the loops of an operation that numba compiles for a CPU, on `tensor`.
+
+    Raises ValueError if they are asked for where they cannot run.
+    """
+    if impl not in ("auto", "compiled"):
+        return False
+    fits = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+    possible = fits and _numba_installed()
+    if impl == "compiled" and not possible:
+        raise ValueError(
+            "impl='compiled' needs the package numba, which bighmm[fast] installs, and float32 or "
+            "float64 on a CPU; use impl='auto'"
+        )
+    return possible
+
+
+@cache
+def _numba_installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
 
 
 @cache
