@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bighmm.infer import loops
 from bighmm.infer.positions import Position, PositionCache
-from bighmm.infer.sequences import Carry, Sequences
+from bighmm.infer.sequences import Sequences
 from bighmm.model.model import Model
 from bighmm.ops import memory, table_chain
 from bighmm.ops.log_matmul import recentred
@@ -27,10 +27,10 @@ class BestPaths(NamedTuple):
 
 def best_paths(model: Model, sequences: Sequences, k: int, impl: str = "auto") -> BestPaths:
     """The k most likely state paths of each row, best first."""
-    looped = loops.prepare(model, sequences, Carry.at_start(model, len(sequences.ids)), impl)
+    looped = loops.prepare(model, sequences, impl)
     if looped is not None:
-        log_prob, paths = table_chain.best_paths(*looped[0], k)
-        return BestPaths(paths, log_prob)
+        best, found = map(torch.from_numpy, table_chain.best_paths(looped.rows, looped.tables, k))
+        return BestPaths(found, best.to(model.start.dtype))
     batch, time = sequences.ids.shape
     paths = torch.full((batch, k, time), -1, device=sequences.ids.device)
     log_prob = model.start.new_full((batch, k), -torch.inf)

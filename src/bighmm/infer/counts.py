@@ -117,11 +117,11 @@ class Counting:
         self, window: Sequences, carry: Carry
     ) -> tuple[Tensor, Carry, Sequence[Tensor | None]] | None:
         """None where the compiled loops cannot be used."""
-        looped = loops.prepare(self.model, window, carry, self.impl)
+        looped = loops.prepare(self.model, window, self.impl, carry)
         if looped is None:
             return None
-        found = table_chain.count(*looped[0])
-        emission, tokens = found.emission, looped[1]
+        found = table_chain.count(looped.rows, looped.tables, looped.carried)
+        emission, tokens = found.emission, looped.tokens
         if tokens is not None:
             emission = torch.zeros_like(self.sums.emission).index_copy_(0, tokens, emission)
         after = carry.then(self.model, window, found.ended)

@@ -88,10 +88,11 @@ def _with_kernels(
 def _advance(
     model: Model, window: Sequences, carry: Carry, impl: str = "torch"
 ) -> tuple[Tensor, Carry]:
-    looped = loops.prepare(model, window, carry, impl)
+    looped = loops.prepare(model, window, impl, carry)
     if looped is not None:
-        log_prob, log_alpha = table_chain.filter_rows(*looped[0])
-        return log_prob, carry.then(model, window, log_alpha)
+        total, ended = table_chain.filter_rows(looped.rows, looped.tables, looped.carried)
+        log_prob = torch.from_numpy(total).to(model.start.dtype)
+        return log_prob, carry.then(model, window, torch.from_numpy(ended))
     given, transitions = windows_of(window, carry), model.transitions
     if needs_gradient(model.operands):
         log_prob, log_alpha = _DenseLogSum.apply(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.caching import needs_gradient
-from bighmm.infer import dense
+from bighmm.infer import dense, loops
 from bighmm.infer.potentials import emitted, potentials
 from bighmm.infer.sequences import (
     Carry,
@@ -21,6 +21,7 @@ from bighmm.infer.sequences import (
     windows,
 )
 from bighmm.model.model import Model
+from bighmm.ops import table_chain
 from bighmm.ops.chain import chain_log_sum
 from bighmm.ops.impl import use_triton
 from bighmm.ops.windows import Windows
@@ -34,6 +35,10 @@ def log_prob(model: Model, sequences: Sequences, impl: str = "auto") -> Tensor:
     """
     if needs_gradient(model.operands):
         return advance(model, sequences, Carry.at_start(model, len(sequences.ids)), impl)[0]
+    looped = loops.prepare(model, sequences, impl)
+    if looped is not None:
+        total, _ = table_chain.filter_rows(looped.rows, looped.tables)
+        return torch.from_numpy(total).to(model.start.dtype)
     result = model.start.new_zeros(len(sequences.ids))
     for rows in batches_by_length(sequences.lengths, cost_per_position(model)):
         result[rows], _ = run_filter(model, sequences.rows(rows), impl)

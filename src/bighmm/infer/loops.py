@@ -1,10 +1,11 @@
-"""Dense models with few states on a CPU: their tables as the compiled loops of `ops.table_chain`
-read them."""
+"""Dense models with few states on a CPU: their tables, and sequences, as the compiled loops of
+`ops.table_chain` read them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,35 +13,55 @@ from bighmm.base.caching import cached_object, needs_gradient
 from bighmm.infer.sequences import Carry, Sequences
 from bighmm.model.model import Model
 from bighmm.ops import memory, table_chain
-from bighmm.ops.dense_chain import Windows
 from bighmm.ops.impl import use_compiled
-from bighmm.ops.table_chain import Matrix, Words
+from bighmm.ops.table_chain import Rows, Tables, Words
+
+EMPTY = np.empty(0, np.bool_)
 
 
-class Prepared(NamedTuple):
-    """The arguments of the functions of `ops.table_chain`."""
+class Loops:
+    """Some rows of a model for which the loops can be used.
 
-    windows: Windows  # ids are places among `words`
-    start: Tensor
-    matrix: Matrix
-    words: Words
+    The rows begin with a start unless they go on from a carry.
+    """
+
+    def __init__(
+        self, sequences: Sequences, tables: Tables, tokens: Tensor | None, carry: Carry | None
+    ) -> None:
+        ids, end = sequences.ids, -1 if sequences.end is None else sequences.end
+        if tokens is not None:
+            ids = torch.searchsorted(tokens, ids)
+            found = torch.nonzero(tokens == end)
+            end = int(found[0]) if len(found) else -1
+        self.fresh, self.carried = EMPTY, None
+        if carry is not None:
+            self.fresh = carry.fresh.numpy()
+            self.carried = carry.log_alpha.detach().contiguous().numpy()
+        self.rows = Rows(ids.contiguous().numpy(), sequences.lengths.numpy(), self.fresh, end)
+        self.tables = tables
+        self.tokens = tokens  # (U,) of which the tables have emissions; None: all tokens
 
 
 def prepare(
-    model: Model, window: Sequences, carry: Carry, impl: str = "auto"
-) -> tuple[Prepared, Tensor | None] | None:
-    """What the compiled loops need, and the tokens (U,) of its words; None stands for all tokens.
+    model: Model, sequences: Sequences, impl: str = "auto", carry: Carry | None = None
+) -> Loops | None:
+    """The model and the rows as the loops read them.
 
     None where the loops cannot be used: with gradients, many states, NaN, or no numba.
     """
-    if window.ids.numel() == 0 or needs_gradient(model.operands) or not can_loop(model, impl):
+    if not can_loop(model, impl) or needs_gradient(model.operands) or sequences.ids.numel() == 0:
         return None
-    start, matrix = prepared_start(model), prepared_matrix(model)
-    words, tokens, ids = _words_of(model, window.ids)
-    if start is None or matrix is None or words is None:
+    tables, tokens = cached_object(model, "_looped", lambda: _tables(model)), None
+    if tables is None:
         return None
-    windows = Windows(ids, window.fresh, window.lengths, carry.log_alpha.detach(), carry.fresh)
-    return Prepared(windows, start, matrix, words), tokens
+    if tables.words is None:
+        tokens = sequences.ids.unique()
+        with torch.no_grad():
+            words = table_chain.prepare_words(model.emissions.of(tokens))
+        if words is None:
+            return None
+        tables = tables._replace(words=words)
+    return Loops(sequences, tables, tokens, carry)
 
 
 def can_loop(model: Model, impl: str = "auto") -> bool:
@@ -55,39 +76,24 @@ def can_loop(model: Model, impl: str = "auto") -> bool:
     )
 
 
-def prepared_start(model: Model) -> Tensor | None:
-    """log p(z_1) (Z,); None if some are NaN."""
+@torch.no_grad()
+def _tables(model: Model) -> Any:
+    """The tables, with None for the emissions of a large vocabulary; None if some are NaN.
 
-    def compute() -> Tensor | None:
-        start = model.start.detach().contiguous()
-        return start if bool((start < torch.inf).all()) else None
-
-    return cached_object(model, "_looped_start", compute)
-
-
-def prepared_matrix(model: Model) -> Matrix | None:
-    """The transitions, cached with them; None if some are NaN."""
-    transitions = model.transitions
-
-    def compute() -> Matrix | None:
-        with torch.no_grad():
-            return table_chain.prepare_matrix(transitions.log_probs())
-
-    return cached_object(transitions, "_looped", compute)
-
-
-def _words_of(model: Model, ids: Tensor) -> tuple[Words | None, Tensor | None, Tensor]:
-    """What the words of `ids` (B, T) are emitted with, their tokens (U,), and ids among these.
-
-    A small vocabulary is done once and cached; of a large one only the words that occur.
+    Emissions and transitions keep theirs, as several models may share them.
     """
-    emissions, size = model.emissions, model.vocabulary_size
-    small = size * model.num_states <= memory.STREAMED or "_looped" in vars(emissions)
-    with torch.no_grad():
-        if small or (size <= ids.numel() and size * model.num_states <= memory.WORKING):
-            whole = cached_object(
-                emissions, "_looped", lambda: table_chain.prepare_words(emissions.table)
-            )
-            return whole, None, ids
-        tokens, places = torch.unique(ids, return_inverse=True)
-        return table_chain.prepare_words(emissions.of(tokens)), tokens, places
+    transitions, emissions = model.transitions, model.emissions
+    start = table_chain.prepare_start(model.start)
+    matrix = cached_object(
+        transitions, "_looped", lambda: table_chain.prepare_matrix(transitions.log_probs())
+    )
+    words: Words | None = None
+    if model.vocabulary_size * model.num_states <= memory.STREAMED:
+        words = cached_object(
+            emissions, "_looped", lambda: table_chain.prepare_words(emissions.table)
+        )
+        if words is None:
+            return None
+    if start is None or matrix is None:
+        return None
+    return Tables(start, matrix, words)

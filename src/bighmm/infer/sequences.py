@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,30 +23,40 @@ class Sequences:
 
     ids: Tensor  # (B, T) long
     lengths: Tensor  # (B,) long
-    fresh: Tensor  # (B, T) bool: the state at t comes from the start distribution
+    end: int | None = None  # the state after this token comes from the start distribution
     hidden: Tensor | None = None
     """(B, T) bool: of the token at t it is only known that its states are those that may emit it,
     in a blocked model the block. Training leaves words out so; other questions do not."""
 
+    @cached_property
+    def fresh(self) -> Tensor:
+        """(B, T) bool: the state at t comes from the start distribution.
+
+        In windows that go on from a carry, the carry says it of the first position.
+        """
+        fresh = torch.zeros_like(self.ids, dtype=torch.bool)
+        fresh[:, :1] = True
+        if self.end is not None:
+            torch.eq(self.ids[:, :-1], self.end, out=fresh[:, 1:])
+        return fresh
+
     @staticmethod
     def single(tokens: Tensor) -> Sequences:
         """One token for each row (B,), which goes on from a carry."""
-        column = tokens.unsqueeze(1)
-        no_start = torch.zeros_like(column, dtype=torch.bool)  # the carry says it of the first
-        return Sequences(column, torch.ones_like(tokens), no_start)
+        return Sequences(tokens.unsqueeze(1), torch.ones_like(tokens))
 
     def rows(self, chosen: Tensor) -> Sequences:
         """Some of the sequences, cut to the longest of them."""
         lengths = self.lengths[chosen]
         longest = int(lengths.max())
         hidden = None if self.hidden is None else self.hidden[chosen, :longest]
-        return Sequences(self.ids[chosen, :longest], lengths, self.fresh[chosen, :longest], hidden)
+        return Sequences(self.ids[chosen, :longest], lengths, self.end, hidden)
 
     def window(self, first: int, last: int) -> Sequences:
         """Positions first … last-1 of every sequence."""
         lengths = (self.lengths - first).clamp(0, last - first)
         hidden = None if self.hidden is None else self.hidden[:, first:last]
-        return Sequences(self.ids[:, first:last], lengths, self.fresh[:, first:last], hidden)
+        return Sequences(self.ids[:, first:last], lengths, self.end, hidden)
 
     def inside(self) -> Tensor:
         """(B, T) bool: t is not in the padding."""
@@ -118,6 +129,8 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     batch, time = tokens.shape
     if lengths is None:
         lengths = torch.full((batch,), time, device=tokens.device)
+        if tokens.numel() and _all_known(tokens, model.support.vocabulary_size):
+            return unchecked(model, tokens, lengths)
     lengths = as_tensor(lengths).to(tokens.device)
     fits = lengths.shape == (batch,) and not (batch and lengths.is_floating_point())
     if not fits or bool(((lengths < 0) | (lengths > time)).any()):
@@ -140,9 +153,12 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
 
 def unchecked(model: Model, ids: Tensor, lengths: Tensor) -> Sequences:
     """Sequences of ids (B, T) that are known to be in the vocabulary, with 0 in the padding."""
-    fresh = torch.ones_like(ids, dtype=torch.bool)
-    fresh[:, 1:] = ends_text(model, ids[:, :-1])
-    return Sequences(ids, lengths, fresh)
+    return Sequences(ids, lengths, model.end if model.reset else None)
+
+
+def _all_known(tokens: Tensor, vocabulary_size: int) -> bool:
+    least, most = torch.aminmax(tokens)
+    return 0 <= int(least) and int(most) < vocabulary_size
 
 
 def rectangular(tokens: Any, lengths: Any) -> tuple[Any, Any]:

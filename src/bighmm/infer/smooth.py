@@ -39,11 +39,11 @@ def posterior(model: Model, sequences: Sequences, impl: str = "auto") -> Posteri
 
 def _smooth_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Tensor]:
     """log p (B,) and marginals (B, T, Z); zero in the padding and where p is zero."""
-    carry = Carry.at_start(model, len(part.ids))
-    looped = loops.prepare(model, part, carry, impl)
+    looped = loops.prepare(model, part, impl)
     if looped is not None:
-        return table_chain.smooth(*looped[0])
-    given = windows_of(part, carry)
+        total, marginals = table_chain.smooth(looped.rows, looped.tables)
+        return torch.from_numpy(total).to(model.start.dtype), marginals
+    given = windows_of(part, Carry.at_start(model, len(part.ids)))
     move, log_emission = model.transitions.product(), emitted(model.emission, part.ids)
     log_alpha, gained = dense_chain.forward(move.ahead, model.start, log_emission, given)
     joint = log_alpha + dense_chain.backward(move.back, log_emission, given)

@@ -35,9 +35,10 @@ def viterbi(model: Model, sequences: Sequences, impl: str = "auto") -> BestPath:
 
 def _search_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Tensor]:
     """log p(x, z) (B,) of the best path, and the path (B, T)."""
-    looped = loops.prepare(model, part, Carry.at_start(model, len(part.ids)), impl)
+    looped = loops.prepare(model, part, impl)
     if looped is not None:
-        return table_chain.best_path(*looped[0])
+        best, path = map(torch.from_numpy, table_chain.best_path(looped.rows, looped.tables))
+        return best.to(model.start.dtype), path
     batch, time = part.ids.shape
     log_emission = emitted(model.emission, part.ids)
     scores = model.start.new_zeros(batch, model.num_states)

@@ -2,9 +2,9 @@
 
 A step of a small model is far less work than the call of one torch operation, so a loop in Python
 costs more than what it does. Here the loop over positions is compiled by numba: `sums` has the
-forward and backward sweeps, `paths` the best paths, `draws` samples. The reference for each is the
-torch form in `ops.dense_chain.plain` or in `infer`; answers agree up to rounding, also where
-probabilities are as low as they can be. There is no gradient.
+forward and backward sweeps, `paths` the best paths, `narrow` both for very few states, `draws`
+samples. The reference for each is the torch form in `ops.dense_chain.plain` or in `infer`; answers
+agree up to rounding, also where probabilities are as low as they can be. There is no gradient.
 
 Z states, B rows, T positions, U different words.
 """
@@ -17,16 +17,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.ops.dense_chain.plain import Windows
 from bighmm.ops.log_matmul import SMALLEST_SUM
 
 __all__ = [
-    *("Counted", "Matrix", "Words", "best_path", "best_paths", "count", "cumulated", "draw_tokens"),
-    *("filter_rows", "prepare_matrix", "prepare_words", "smooth"),
+    *("LARGEST", "Counted", "Matrix", "Rows", "Tables", "Words"),
+    *("best_path", "best_paths", "count", "cumulated", "draw_tokens", "filter_rows", "smooth"),
+    *("prepare_matrix", "prepare_start", "prepare_words"),
 ]
 
 LARGEST = 2**11  # states; a step of more is a product that torch does as well
 SAFE_SHARE = {torch.float32: 1e-18, torch.float64: 1e-200}  # Σ a b that needs no logarithms
+
+
+class Rows(NamedTuple):
+    """Sequences of words as the loops read them."""
+
+    ids: np.ndarray  # (B, T) int64, places among the `Words`
+    lengths: np.ndarray  # (B,) int64
+    fresh: np.ndarray  # (B,) bool: the first state is drawn from the start distribution; or empty
+    end: int  # after this word a state is drawn from there, too; -1 for none
+
+
+class Start(NamedTuple):
+    probs: np.ndarray  # (Z,)
+    log_probs: np.ndarray  # (Z,)
 
 
 class Matrix(NamedTuple):
@@ -47,12 +61,37 @@ class Words(NamedTuple):
     log_peaks: np.ndarray  # (U,) log of what it was divided by, float64
 
 
+class Tables(NamedTuple):
+    """A model, or as much of it as some rows need."""
+
+    start: Start
+    matrix: Matrix
+    words: Words
+
+    @property
+    def size(self) -> int:
+        return len(self.start.probs)
+
+    def limit(self, of_types: dict[torch.dtype, float]) -> np.generic:
+        """A limit as a number of the type that the tables have."""
+        kind = self.start.probs.dtype.type
+        return kind(of_types[torch.float32 if kind is np.float32 else torch.float64])
+
+
 class Counted(NamedTuple):
     log_prob: Tensor  # (B,)
-    ended: Tensor  # (B, Z) log p(z | x) at the end of each row
+    ended: Tensor  # (B, Z) log p(z | x) at the end of each row; or empty
     start: Tensor  # (Z,) expected starts
     transition: Tensor  # (Z, Z) expected moves
     emission: Tensor  # (U, Z) expected emissions of each word
+
+
+def prepare_start(log_probs: Tensor) -> Start | None:
+    """Log-probabilities (Z,) as the loops read them; None if some are NaN."""
+    log_probs = log_probs.detach().contiguous()
+    if not bool((log_probs < torch.inf).all()):
+        return None
+    return Start(log_probs.exp().numpy(), log_probs.numpy())
 
 
 def prepare_matrix(log_probs: Tensor) -> Matrix | None:
@@ -80,82 +119,73 @@ def prepare_words(log_probs: Tensor) -> Words | None:
 
 
 def filter_rows(
-    windows: Windows, start: Tensor, matrix: Matrix, words: Words
-) -> tuple[Tensor, Tensor]:
-    """log p (B,), and log p(z | x) (B, Z) at the end of each row; ids are those of `words`."""
-    nothing = np.empty((0, 0, 0), matrix.probs.dtype)
-    total, ended = _forward(windows, start, matrix, words, nothing)
-    return total.to(start.dtype), ended
+    rows: Rows, tables: Tables, carried: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """log p (B,) in float64, and log p(z | x) (B, Z) at the end of each row.
+
+    carried (B, Z): log p(z | what came before). Without it rows begin with a start, and what is at
+    their end is not computed.
+    """
+    total, ended, _ = _forward(rows, tables, carried, _nothing(tables))
+    return total, ended
 
 
-def smooth(
-    windows: Windows, start: Tensor, matrix: Matrix, words: Words
-) -> tuple[Tensor, Tensor]:
+def smooth(rows: Rows, tables: Tables) -> tuple[np.ndarray, Tensor]:
     """log p (B,), and p(z_t | x) (B, T, Z), zero in the padding and where p(x) is zero."""
-    stored, marginals = _stored(windows, start), np.zeros(_shape(windows, start), _type(start))
-    total, _ = _forward(windows, start, matrix, words, stored)
-    _backward(windows, start, matrix, words, stored, total, marginals, None)
-    return total.to(start.dtype), torch.from_numpy(marginals)
+    stored = _stored(rows, tables)
+    total, _, redo = _forward(rows, tables, None, stored)
+    marginals = torch.zeros(*rows.ids.shape, tables.size, dtype=torch.from_numpy(stored).dtype)
+    _backward(rows, tables, (total, stored, redo), marginals.numpy(), None)
+    return total, marginals
 
 
-def count(windows: Windows, start: Tensor, matrix: Matrix, words: Words) -> Counted:
+def count(rows: Rows, tables: Tables, carried: np.ndarray | None = None) -> Counted:
     """Expected counts summed over the rows; a row of probability zero adds nothing."""
-    stored = _stored(windows, start)
-    total, ended = _forward(windows, start, matrix, words, stored)
-    targets = np.zeros_like(stored)
-    sums: list[tuple[np.ndarray, ...]] = []
-    nothing = np.empty((0, 0, 0), stored.dtype)
-    _backward(windows, start, matrix, words, stored, total, nothing, (targets, sums))
-    size = stored.shape[2]
-    sources, entered = (torch.from_numpy(t).view(-1, size) for t in (stored, targets))
-    moves = (sources.T @ entered).mul_(torch.from_numpy(matrix.probs))
-    starts, of_logs, emissions = (
-        torch.from_numpy(sum(parts[1:], parts[0])) for parts in zip(*sums, strict=True)
-    )
-    return Counted(total.to(start.dtype), ended, starts, moves.add_(of_logs), emissions)
+    stored = _stored(rows, tables)
+    total, ended, redo = _forward(rows, tables, carried, stored)
+    parts: list[tuple[np.ndarray, ...]] = []
+    _backward(rows, tables, (total, stored, redo), _nothing(tables), parts)
+    starts, moves, emissions = (sum(some[1:], some[0]) for some in zip(*parts, strict=True))
+    found = (torch.from_numpy(t) for t in (ended, starts, moves, emissions))
+    return Counted(torch.from_numpy(total).to(torch.from_numpy(stored).dtype), *found)
 
 
-def best_path(
-    windows: Windows, start: Tensor, matrix: Matrix, words: Words
-) -> tuple[Tensor, Tensor]:
+def best_path(rows: Rows, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
     """log p(x, z) (B,) of the best path, and the path (B, T), -1 where there is none."""
     from bighmm.ops.jit import over_rows
-    from bighmm.ops.table_chain import paths
+    from bighmm.ops.table_chain import narrow, paths
 
-    ids, anew, lengths = _arrays(windows)
-    path = np.full(ids.shape, -1)
-    total = np.zeros(len(ids))
-    log_start = start.numpy()
-    moves, emitted = (matrix.log_probs, matrix.log_columns), (words.log_probs, words.log_peaks)
+    path, total = np.full(rows.ids.shape, -1), np.zeros(len(rows.ids))
+    log_start, matrix, words = tables.start.log_probs, tables.matrix, tables.words
 
     def work(order: np.ndarray) -> None:
-        scores = np.empty((len(order), lengths[order[0]], len(log_start)), log_start.dtype)
-        paths.search(ids, anew, lengths, order, log_start, moves, emitted, scores, path, total)
+        if narrow.fits(tables.size, len(order)):
+            emitted = (matrix.log_columns, words.log_probs, words.log_peaks)
+            narrow.search(tuple(rows), order, log_start, *emitted, path, total)
+            return
+        scores = np.empty((len(order), rows.lengths[order[0]], tables.size), log_start.dtype)
+        moves, emitted = (matrix.log_probs, matrix.log_columns), (words.log_probs, words.log_peaks)
+        paths.search(tuple(rows), order, log_start, moves, emitted, scores, path, total)
 
-    over_rows(work, lengths, len(log_start) ** 2)
-    return torch.from_numpy(total).to(start.dtype), torch.from_numpy(path)
+    over_rows(work, rows.lengths, tables.size**2)
+    return total, path
 
 
-def best_paths(
-    windows: Windows, start: Tensor, matrix: Matrix, words: Words, k: int
-) -> tuple[Tensor, Tensor]:
+def best_paths(rows: Rows, tables: Tables, k: int) -> tuple[np.ndarray, np.ndarray]:
     """log p(x, z) (B, k) of the k best paths, and the paths (B, k, T), -1 where there is none."""
     from bighmm.ops.jit import over_rows
     from bighmm.ops.table_chain import paths
 
-    ids, anew, lengths = _arrays(windows)
-    path = np.full((len(ids), k, ids.shape[1]), -1)
-    total = np.full((len(ids), k), -np.inf)
-    log_start = start.numpy()
-    emitted = (words.log_probs, words.log_peaks)
+    path = np.full((len(rows.ids), k, rows.ids.shape[1]), -1)
+    total = np.full((len(rows.ids), k), -np.inf)
+    emitted = (tables.words.log_probs, tables.words.log_peaks)
+    given = (tables.start.log_probs, tables.matrix.log_columns, emitted)
 
     def work(order: np.ndarray) -> None:
-        paths.search_many(
-            ids, anew, lengths, order, log_start, matrix.log_columns, emitted, path, total
-        )
+        paths.search_many(tuple(rows), order, *given, path, total)
 
-    over_rows(work, lengths, k * len(log_start) ** 2)
-    return torch.from_numpy(total).to(start.dtype), torch.from_numpy(path)
+    over_rows(work, rows.lengths, k * tables.size**2)
+    return total, path
 
 
 def cumulated(log_weights: Tensor) -> np.ndarray:
@@ -166,13 +196,13 @@ def cumulated(log_weights: Tensor) -> np.ndarray:
 def draw_tokens(
     states: Tensor,
     fresh: Tensor,
-    tables: tuple[np.ndarray, np.ndarray, np.ndarray],
+    sums: tuple[np.ndarray, np.ndarray, np.ndarray],
     chosen: Tensor,
     end: int | None,
 ) -> Tensor:
     """Tokens (N, L) that follow `states` (N,), which are changed to the last ones, as is `fresh`.
 
-    tables: sums of start (1, Z), transition (Z, Z) and emission (Z, V) from `cumulated`.
+    sums: of start (1, Z), transition (Z, Z) and emission (Z, V), from `cumulated`.
     chosen (L, 2, N): random numbers from 0 to 1, for the state and the token of each place.
     fresh (N,) bool: the next state comes from the start distribution, as after the mark `end`.
     """
@@ -180,82 +210,95 @@ def draw_tokens(
 
     tokens = np.empty((len(states), len(chosen)), np.int64)
     last = -1 if end is None else end
-    draws.draw_tokens(states.numpy(), fresh.numpy(), *tables, chosen.numpy(), last, tokens)
+    draws.draw_tokens(states.numpy(), fresh.numpy(), *sums, chosen.numpy(), last, tokens)
     return torch.from_numpy(tokens)
 
 
 def _forward(
-    windows: Windows, start: Tensor, matrix: Matrix, words: Words, stored: np.ndarray
-) -> tuple[Tensor, Tensor]:
-    """log p (B,) in float64, and log p(z | x) at the end; writes filtered vectors to `stored`."""
-    from bighmm.ops.jit import over_rows
-    from bighmm.ops.table_chain import sums
+    rows: Rows, tables: Tables, carried: np.ndarray | None, stored: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log p (B,), log p(z | x) at the end, and the rows (B,) bool that `narrow` had to give up.
 
-    ids, anew, lengths = _arrays(windows)
-    carried = windows.carried.contiguous().numpy()
-    ended, total = np.empty_like(carried), np.zeros(len(ids))
-    first = (start.exp().numpy(), start.numpy())
+    Writes filtered vectors to `stored`, unless it is empty.
+    """
+    from bighmm.ops.jit import over_rows
+    from bighmm.ops.table_chain import narrow, sums
+
+    (probs, _), matrix, words = tables
+    total, small = np.zeros(len(rows.ids)), tables.limit(SMALLEST_SUM)
+    given_up = np.zeros(len(rows.ids), np.bool_)
+    begin = np.empty((0, len(probs)), probs.dtype) if carried is None else carried
+    ended = np.empty_like(begin)
     moves = (matrix.probs, matrix.log_columns, matrix.trusted)
-    small = first[0].dtype.type(SMALLEST_SUM[start.dtype])
 
     def work(order: np.ndarray) -> None:
-        sums.forward(
-            *(ids, anew, lengths, order, carried, first, moves, tuple(words), small),
-            *(stored, ended, total),
-        )
+        if carried is None and narrow.fits(tables.size, len(order)):
+            given = (probs, matrix.columns, words.probs, words.log_peaks, small)
+            narrow.forward(tuple(rows), order, *given, stored, total, given_up)
+            order = order[given_up[order]]
+            if len(order) == 0:
+                return
+            total[order] = 0.0
+        given = (begin, tuple(tables.start), moves, tuple(words), small)
+        sums.forward(tuple(rows), order, *given, stored, ended, total)
 
-    over_rows(work, lengths, carried.shape[1] ** 2)
-    return torch.from_numpy(total), torch.from_numpy(ended)
+    over_rows(work, rows.lengths, tables.size**2)
+    return total, ended, given_up
 
 
 def _backward(
-    windows: Windows,
-    start: Tensor,
-    matrix: Matrix,
-    words: Words,
-    stored: np.ndarray,
-    total: Tensor,
+    rows: Rows,
+    tables: Tables,
+    forward: tuple[np.ndarray, np.ndarray, np.ndarray],
     marginals: np.ndarray,
-    counts: tuple[np.ndarray, list[tuple[np.ndarray, ...]]] | None,
+    counts: list[tuple[np.ndarray, ...]] | None,
 ) -> None:
-    """Fills `marginals`, or the targets and sums of `counts`, whichever are asked for."""
-    from bighmm.ops.jit import over_rows
-    from bighmm.ops.table_chain import sums
+    """Fills `marginals`, unless it is empty; appends expected starts, moves and emissions to
+    `counts`, in one or several parts.
 
-    ids, anew, lengths = _arrays(windows)
-    size, made = len(start), stored.dtype
-    moves = (matrix.columns, matrix.log_probs, matrix.trusted)
-    small, safe = (made.type(limits[start.dtype]) for limits in (SMALLEST_SUM, SAFE_SHARE))
+    forward: log p, filtered vectors, and which rows `narrow` cannot do.
+    """
+    from bighmm.ops.jit import over_rows
+    from bighmm.ops.table_chain import narrow, sums
+
+    matrix, words, size = tables.matrix, tables.words, tables.size
+    total, stored, given_up = forward
+    limits = tables.limit(SMALLEST_SUM), tables.limit(SAFE_SHARE)
+    shapes = ((0,), (0, 0), (0, 0))
+    if counts is not None:
+        shapes = ((size,), (size, size), words.probs.shape)
 
     def work(order: np.ndarray) -> None:
-        targets = np.empty((0, 0, 0), made)
-        shapes = ((0,), (0, 0), (0, 0))
+        if len(rows.fresh) == 0 and narrow.fits(size, len(order)):
+            parts = [np.zeros(shape, stored.dtype) for shape in shapes]
+            given = (matrix.probs, words.probs, *limits, stored, marginals, tuple(parts))
+            if not narrow.backward(tuple(rows), order, *given, given_up):
+                if counts is not None:
+                    parts[1] *= matrix.probs
+                    counts.append(tuple(parts))
+                order = order[given_up[order]]
+        if len(order):
+            with_all(order)
+
+    def with_all(order: np.ndarray) -> None:
+        parts = [np.zeros(shape, stored.dtype) for shape in shapes]
+        targets = _nothing(tables) if counts is None else np.zeros_like(stored)
+        moves = (matrix.columns, matrix.log_probs, matrix.trusted)
+        given = (moves, tuple(words), *limits, stored, total, marginals, (targets, *parts))
+        sums.backward(tuple(rows), order, *given)
         if counts is not None:
-            targets, shapes = counts[0], ((size,), (size, size), words.probs.shape)
-        of_part = tuple(np.zeros(shape, made) for shape in shapes)
-        sums.backward(
-            *(ids, anew, lengths, order, moves, tuple(words), small, safe, stored, total.numpy()),
-            *(marginals, (targets, *of_part)),
-        )
-        if counts is not None:
-            counts[1].append(of_part)
+            some = slice(None) if len(order) == len(stored) else order
+            sources, entered = (torch.from_numpy(t[some]).view(-1, size) for t in (stored, targets))
+            parts[1] += (sources.T @ entered).numpy() * matrix.probs
+            counts.append(tuple(parts))
 
-    over_rows(work, lengths, 2 * size**2)
+    over_rows(work, rows.lengths, 2 * size**2)
 
 
-def _arrays(windows: Windows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """ids and whether each state is drawn anew (B, T), and lengths (B,)."""
-    return windows.ids.numpy(), windows.drawn_anew().numpy(), windows.lengths.numpy()
+def _nothing(tables: Tables) -> np.ndarray:
+    return np.empty((0, 0, 0), tables.start.probs.dtype)
 
 
-def _type(start: Tensor) -> np.dtype:
-    return start.numpy().dtype
-
-
-def _shape(windows: Windows, start: Tensor) -> tuple[int, int, int]:
-    return *windows.ids.shape, len(start)
-
-
-def _stored(windows: Windows, start: Tensor) -> np.ndarray:
-    batch, time, size = _shape(windows, start)
-    return np.zeros((batch, time + 1, size), _type(start))
+def _stored(rows: Rows, tables: Tables) -> np.ndarray:
+    batch, time = rows.ids.shape
+    return np.zeros((batch, time + 1, tables.size), tables.start.probs.dtype)

@@ -10,16 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from bighmm.ops.jit import jit
-from bighmm.ops.table_chain.sums import PANEL
+from bighmm.ops.table_chain.sums import PANEL, copy, fill, is_new
 
 
 @jit()
-def search(ids, anew, lengths, order, start, moves, words, scores, path, total):
+def search(rows, order, start, moves, words, scores, path, total):
     """The best path (B, T) of the rows `order`, and its log p(x, z) (B,).
 
     start: log p (Z,). moves: log p(j | i) and its transpose. words: log p(x | z), divided by its
     peak, (U, Z), and log peak (U,). scores (rows, T, Z) is memory to work in.
     """
+    ids, lengths, fresh, end = rows
     log_moves, log_columns = moves
     log_emitted, peaks = words
     count, size = len(order), len(start)
@@ -30,13 +31,13 @@ def search(ids, anew, lengths, order, start, moves, words, scores, path, total):
             alive -= 1
         moving = False
         for g in range(alive):
-            moving = moving or not anew[order[g], t]
+            moving = moving or not is_new(rows, order[g], t)
         if moving:
             _reach(current, alive, log_moves, reached)
         for g in range(alive):
             row = order[g]
-            if anew[row, t]:
-                best = current[g].max()
+            if is_new(rows, row, t):
+                best = current[g, _best(current[g])]
                 for j in range(size):
                     reached[g, j] = best + start[j]
             top = _add(reached[g], log_emitted[ids[row, t]])
@@ -44,7 +45,7 @@ def search(ids, anew, lengths, order, start, moves, words, scores, path, total):
             if top > -np.inf:
                 for j in range(size):
                     reached[g, j] -= top
-            scores[g, t] = reached[g]
+            copy(reached[g], scores[g, t])
         current, reached = reached, current
     for g in range(count):
         row = order[g]
@@ -52,7 +53,7 @@ def search(ids, anew, lengths, order, start, moves, words, scores, path, total):
             continue
         place = 0
         for t in range(lengths[row] - 1, -1, -1):
-            if t == lengths[row] - 1 or anew[row, t + 1]:
+            if t == lengths[row] - 1 or is_new(rows, row, t + 1):
                 place = _best(scores[g, t])
             else:
                 place = _best_sum(scores[g, t], log_columns[place])
@@ -60,8 +61,9 @@ def search(ids, anew, lengths, order, start, moves, words, scores, path, total):
 
 
 @jit()
-def search_many(ids, anew, lengths, order, start, log_columns, words, path, total):
+def search_many(rows, order, start, log_columns, words, path, total):
     """The k best paths (B, k, T) of the rows `order`, and their log p(x, z) (B, k)."""
+    ids, lengths, fresh, end = rows
     log_emitted, peaks = words
     size, k = len(start), total.shape[1]
     current, reached = np.empty((k, size), start.dtype), np.empty((k, size), start.dtype)
@@ -72,28 +74,33 @@ def search_many(ids, anew, lengths, order, start, log_columns, words, path, tota
             total[row, 0] = 0.0
             continue
         origins = np.empty((length, k, size), np.int32)  # entry · Z + state, one position before
-        current[:] = -np.inf
+        for entry in range(k):
+            fill(current[entry], -np.inf)
         current[0, 0] = 0.0  # before the first word
         for t in range(length):
-            if anew[row, t]:
+            if is_new(rows, row, t):
                 _keep_all(current, best, origin)
                 for j in range(size):
-                    reached[:, j] = best + start[j]
-                    origins[t, :, j] = origin
+                    for entry in range(k):
+                        reached[entry, j] = best[entry] + start[j]
+                        origins[t, entry, j] = origin[entry]
             else:
                 for j in range(size):
                     _keep(current, log_columns[j], best, origin)
-                    reached[:, j] = best
-                    origins[t, :, j] = origin
+                    for entry in range(k):
+                        reached[entry, j] = best[entry]
+                        origins[t, entry, j] = origin[entry]
             word = ids[row, t]
             for entry in range(k):
                 for j in range(size):
                     reached[entry, j] += log_emitted[word, j]
-            top = reached[0].max()
+            top = reached[0, _best(reached[0])]
             shift += top + peaks[word]
             if top == -np.inf:
                 break
-            reached -= top
+            for entry in range(k):
+                for j in range(size):
+                    reached[entry, j] -= top
             current, reached = reached, current
         if shift == -np.inf:
             continue
@@ -115,7 +122,7 @@ def _reach(current, rows, matrix, out):
     for first in range(0, width, PANEL):
         last = min(first + PANEL, width)
         for g in range(rows):
-            out[g, first:last] = -np.inf
+            fill(out[g, first:last], -np.inf)
         i = 0
         while i + 4 <= height:
             m0, m1 = matrix[i, first:last], matrix[i + 1, first:last]
@@ -180,7 +187,8 @@ def _best_sum(scores, more):
 @jit()
 def _keep_all(current, best, origin):
     """The k best of all entries (k, Z), best first, and entry · Z + state of each."""
-    best[:], origin[:] = -np.inf, 0
+    fill(best, -np.inf)
+    fill(origin, 0)
     for i in range(current.shape[1]):
         _insert(current, i, current.dtype.type(0), best, origin)
 
@@ -188,7 +196,8 @@ def _keep_all(current, best, origin):
 @jit()
 def _keep(current, moves, best, origin):
     """The k best of all entries (k, Z) after the moves (Z,), as `_keep_all`."""
-    best[:], origin[:] = -np.inf, 0
+    fill(best, -np.inf)
+    fill(origin, 0)
     for i in range(current.shape[1]):
         _insert(current, i, moves[i], best, origin)
 

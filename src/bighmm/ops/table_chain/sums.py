@@ -12,7 +12,7 @@ a_t = p(z_t | x_1 … x_t) and u_t(j) ∝ p(x_t | j) p(x_t+1 … x_T | j), both 
     expected moves from t to t + 1: a_t(i) P_ij u_t+1(j) / s_t
 
 Rows go side by side, the longest first, so that a piece of the matrix is read once for all of them.
-Z states, B rows, T positions, U different words; ids (B, T) count these.
+Z states, B rows, T positions, U different words.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ UNDERFLOW = 1e-100  # a product of scales is turned into a logarithm before it i
 
 @jit()
 def forward(
-    ids, anew, lengths, order, carried, start, matrix, words, small, stored, ended, total
+    rows, order, carried, start, matrix, words, small, stored, ended, total
 ):  # fmt: skip
     """Filter the rows `order`, into total (B,) log p, and ended (B, Z) log p(z | x) at their end.
 
-    anew (B, T): the state is drawn from the start distribution. carried (B, Z): log p(z) before.
+    rows: see `Rows`. carried (B, Z): log p(z) before; empty if all rows begin with a start.
     start: p and log p (Z,) each. matrix: p(j | i), and log p with j as its rows (Z, Z), and whether
     no product of it with a number from `small` up can be lost. words: p(x | z) / peak and its
     logarithm (U, Z) each, and log peak (U,).
     stored (B, T + 1, Z): the filtered vectors, the first of which is `carried`; empty: not kept.
+    `ended` may be empty, too.
     """
+    ids, lengths, fresh, end = rows
     first, log_first = start
     probs, log_moves, trusted = matrix
     emitted, log_emitted, peaks = words
@@ -48,41 +50,42 @@ def forward(
     kept = np.zeros((count, size), probs.dtype)  # as they are stored
     low, dead = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     scale, log_moved, logs = np.ones(count), np.empty_like(first), np.empty_like(first)
-    keeps = len(stored) > 0
-    for g in range(count):
+    keeps, ends = len(stored) > 0, len(ended) > 0
+    for g in range(count if len(carried) else 0):
         row = order[g]
         low[g], dead[g] = _take_logs(carried[row], current[g], kept[g], small)
         if dead[g]:
             total[row] = -np.inf
         if keeps:
-            stored[row, 0] = kept[g]
+            copy(kept[g], stored[row, 0])
         if lengths[row] == 0:
-            ended[row] = carried[row]
+            copy(carried[row], ended[row])
     alive = count
     for t in range(lengths[order[0]] if count else 0):
         while lengths[order[alive - 1]] <= t:
             alive -= 1
-        if _any_moves(anew, order, alive, t):
+        if _any_moves(rows, order, alive, t):
             multiply(current, alive, probs, moved)
         for g in range(alive):
             row = order[g]
             word = ids[row, t]
             if not dead[g]:
-                if anew[row, t]:
-                    moved[g] = first
+                anew = is_new(rows, row, t)
+                if anew:
+                    copy(first, moved[g])
                 mass, least = _weigh(moved[g], emitted[word], new[g])
                 if least >= small:
                     _divide(new[g], mass)
                     low[g] = False
                     if keeps:
-                        stored[row, t + 1] = new[g]
+                        copy(new[g], stored[row, t + 1])
                     if mass < UNDERFLOW:
                         total[row] += math.log(mass)
                     else:
                         scale[g] *= mass
                 else:
-                    if anew[row, t]:
-                        log_moved[:] = log_first
+                    if anew:
+                        copy(log_first, log_moved)
                     else:
                         _repair(
                             current[g], kept[g], low[g], moved[g], log_moves, trusted, small, logs, log_moved
@@ -93,24 +96,23 @@ def forward(
                     total[row] += gained
                     dead[g] = gained == -np.inf
                     if keeps:
-                        stored[row, t + 1] = kept[g]
+                        copy(kept[g], stored[row, t + 1])
                 total[row] += peaks[word]
                 if scale[g] < UNDERFLOW:
                     total[row] += math.log(scale[g])
                     scale[g] = 1.0
             if dead[g]:
-                new[g] = 0.0
+                fill(new[g], 0.0)
             if t == lengths[row] - 1:
                 total[row] += math.log(scale[g])
-                for j in range(size):
-                    value = kept[g, j] if low[g] else new[g, j]
-                    ended[row, j] = value if value < 0 else math.log(value)
+                if ends:
+                    _as_logs(new[g], kept[g], low[g], ended[row])
         current, new = new, current
 
 
 @jit()
 def backward(
-    ids, anew, lengths, order, matrix, words, small, safe, stored, total, marginals, counts
+    rows, order, matrix, words, small, safe, stored, total, marginals, counts
 ):  # fmt: skip
     """What follows each position of the rows `order`, put together with what `forward` stored.
 
@@ -121,6 +123,7 @@ def backward(
     (Z, Z) of the positions that had to be done in log space, and emissions (U, Z). If these are
     asked for, what `forward` stored becomes probabilities throughout. Empty: not asked.
     """
+    ids, lengths, fresh, end = rows
     probs, log_moves, trusted = matrix
     emitted, log_emitted, _ = words
     targets, starts, moves, emissions = counts
@@ -136,19 +139,20 @@ def backward(
         before = alive
         while alive < count and lengths[order[alive]] > t and lengths[order[alive]] > 0:
             alive += 1
-        if before and _any_moves(anew, order, before, t + 1):
+        if before and _any_moves(rows, order, before, t + 1):
             multiply(current, before, probs, moved)
         for g in range(alive):
             row = order[g]
             if total[row] == -np.inf:
-                current[g], new[g] = 0.0, 0.0
+                fill(current[g], 0.0)
+                fill(new[g], 0.0)
                 continue
-            moves_on = g < before and not anew[row, t + 1]
+            moves_on = g < before and not is_new(rows, row, t + 1)
             if t < 0 and not moves_on:
                 continue
             ready = True  # nothing has been done in log space
             if not moves_on:
-                moved[g] = 1.0
+                fill(moved[g], 1.0)
             mass = _dot(stored[row, t + 1], moved[g])
             if mass >= safe:
                 _share(stored[row, t + 1], moved[g], mass, share)
@@ -172,11 +176,11 @@ def backward(
                 continue
             word = ids[row, t]
             if smooths:
-                marginals[row, t] = share
+                copy(share, marginals[row, t])
             if counts_them:
                 _positive(stored[row, t + 1])
                 _add(share, emissions[word])
-                if anew[row, t]:
+                if is_new(rows, row, t):
                     _add(share, starts)
             mass, least = _weigh(moved[g], emitted[word], new[g])
             if least >= small:
@@ -200,7 +204,7 @@ def multiply(left, rows, matrix, out):
     for first in range(0, width, PANEL):
         last = min(first + PANEL, width)
         for g in range(rows):
-            out[g, first:last] = 0.0
+            fill(out[g, first:last], 0.0)
         i = 0
         while i + 8 <= height:
             m0, m1 = matrix[i, first:last], matrix[i + 1, first:last]
@@ -223,6 +227,18 @@ def multiply(left, rows, matrix, out):
                 for j in range(last - first):
                     sums[j] += a0 * m0[j]
             i += 1
+
+
+@jit()
+def copy(vector, out):
+    for j in range(len(vector)):
+        out[j] = vector[j]
+
+
+@jit()
+def fill(vector, value):
+    for j in range(len(vector)):
+        vector[j] = value
 
 
 @jit("contract", "reassoc", "nsz", "nnan")
@@ -281,10 +297,19 @@ def _positive(stored):
 
 
 @jit()
-def _any_moves(anew, order, count, t):
+def is_new(rows, row, t):
+    """Whether the state at t is drawn from the start distribution."""
+    ids, lengths, fresh, end = rows
+    if t > 0:
+        return ids[row, t - 1] == end
+    return len(fresh) == 0 or fresh[row]
+
+
+@jit()
+def _any_moves(rows, order, count, t):
     """Whether any of the first rows moves to position t, and is not drawn anew there."""
     for g in range(count):
-        if not anew[order[g], t]:
+        if not is_new(rows, order[g], t):
             return True
     return False
 
@@ -354,18 +379,15 @@ def _weigh_logs(moved, log_moved, log_emitted, mass, small, new, kept):
     if mass >= small:
         gained, scale = math.log(mass), 1 / mass
         for j in range(size):
-            value = new[j] * scale
-            if value < small:
-                log_value = -np.inf
+            value, log_value = new[j] * scale, -np.inf
+            if new[j] < small:
                 if log_emitted[j] > -np.inf:
                     of_move = math.log(moved[j]) if moved[j] >= small else log_moved[j]
                     log_value = of_move + log_emitted[j] - gained
                 value = math.exp(log_value)
-                kept[j] = log_value if log_value > -np.inf else 0.0
-                low = low or log_value > -np.inf
-            else:
-                kept[j] = value
-            new[j] = value
+            new[j] = kept[j] = value
+            if value < small and log_value > -np.inf:
+                kept[j], low = log_value, True
         return gained, low
     top = -np.inf
     for j in range(size):
@@ -373,7 +395,8 @@ def _weigh_logs(moved, log_moved, log_emitted, mass, small, new, kept):
         kept[j] = of_move + log_emitted[j]
         top = max(top, kept[j])
     if top == -np.inf:
-        kept[:], new[:] = 0.0, 0.0
+        fill(kept, 0.0)
+        fill(new, 0.0)
         return top, False
     total = 0.0
     for j in range(size):

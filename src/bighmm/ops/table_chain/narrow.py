@@ -1,0 +1,183 @@
+"""The sweeps of `sums` and the search of `paths` for very few states, row by row.
+
+With few states a step is a handful of multiplications, and what it costs is how long one must wait
+for the other. So sums are kept in registers, and nothing is done for several rows at once. A row
+where a number comes near the smallest one is given up, and is done by `sums` instead.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bighmm.ops.jit import jit
+from bighmm.ops.table_chain.sums import UNDERFLOW, is_new
+
+FEW = 8  # states, in any number of rows
+FEW_ROWS, FEW_IN_FEW_ROWS = 8, 16  # and states in fewer rows than this
+
+
+def fits(states: int, rows: int) -> bool:
+    """Whether these loops are the faster ones."""
+    return states <= (FEW_IN_FEW_ROWS if rows < FEW_ROWS else FEW)
+
+
+@jit("contract")
+def forward(rows, order, first, columns, emitted, peaks, small, stored, total, given_up):
+    """As `sums.forward`, for rows that begin with a start: total (B,), and stored if not empty.
+
+    first: p(z_1) (Z,). columns: p(j | i) with j as its rows. given_up (B,) bool: rows not done.
+    """
+    ids, lengths, fresh, end = rows
+    size = len(first)
+    current, new = np.empty_like(first), np.empty_like(first)
+    keeps = len(stored) > 0
+    for row in order:
+        log_prob, scale = 0.0, 1.0
+        for t in range(lengths[row]):
+            word = ids[row, t]
+            mass = least = first[0] * 0
+            anew = is_new(rows, row, t)
+            for j in range(size):
+                value = first[j]
+                if not anew:
+                    value = current[0] * columns[j, 0]
+                    for i in range(1, size):
+                        value += current[i] * columns[j, i]
+                value *= emitted[word, j]
+                new[j] = value
+                mass += value
+                least = value if j == 0 else min(least, value)
+            if not least >= small:
+                given_up[row] = True
+                break
+            inverse = 1 / mass
+            for j in range(size):
+                current[j] = new[j] * inverse
+            if keeps:
+                for j in range(size):
+                    stored[row, t + 1, j] = current[j]
+            log_prob += peaks[word]
+            if mass < UNDERFLOW:
+                log_prob += math.log(mass)
+            else:
+                scale *= mass
+            if scale < UNDERFLOW:
+                log_prob += math.log(scale)
+                scale = 1.0
+        total[row] = log_prob + math.log(scale)
+
+
+@jit("contract")
+def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts, given_up):
+    """As `sums.backward`, after `forward`; rows that it gave up are left out.
+
+    Returns whether another row had to be given up, in which case counts and marginals are of no
+    use.
+
+    counts: expected starts (Z,), what is to be multiplied with p(j | i) for expected moves (Z, Z),
+    and expected emissions (U, Z). Empty: not asked for.
+    """
+    ids, lengths, fresh, end = rows
+    starts, moves, emissions = counts
+    size = len(probs)
+    current, moved = np.empty_like(probs[0]), np.empty_like(probs[0])
+    share = np.empty_like(probs[0])
+    smooths, counts_them = len(marginals) > 0, len(starts) > 0
+    for row in order:
+        if given_up[row]:
+            continue
+        for t in range(lengths[row] - 1, -1, -1):
+            moves_on = t + 1 < lengths[row] and not is_new(rows, row, t + 1)
+            mass = probs[0, 0] * 0
+            for i in range(size):
+                value = 1 + mass * 0
+                if moves_on:
+                    value = probs[i, 0] * current[0]
+                    for j in range(1, size):
+                        value += probs[i, j] * current[j]
+                moved[i] = value
+                share[i] = stored[row, t + 1, i] * value
+            for i in range(size):
+                mass += share[i]
+            if not mass >= safe:
+                return True
+            inverse = 1 / mass
+            word = ids[row, t]
+            for i in range(size):
+                share[i] *= inverse
+            if smooths:
+                for i in range(size):
+                    marginals[row, t, i] = share[i]
+            if counts_them:
+                if moves_on:
+                    for i in range(size):
+                        weight = stored[row, t + 1, i] * inverse
+                        for j in range(size):
+                            moves[i, j] += weight * current[j]
+                for i in range(size):
+                    emissions[word, i] += share[i]
+                if is_new(rows, row, t):
+                    for i in range(size):
+                        starts[i] += share[i]
+            total = least = mass * 0
+            for j in range(size):
+                value = moved[j] * emitted[word, j]
+                current[j] = value
+                total += value
+                least = value if j == 0 else min(least, value)
+            if not least >= small:
+                return True
+            inverse = 1 / total
+            for j in range(size):
+                current[j] *= inverse
+    return False
+
+
+@jit()
+def search(rows, order, start, log_columns, log_emitted, peaks, path, total):
+    """As `paths.search`. What is taken from the scores is the best of one position before."""
+    ids, lengths, fresh, end = rows
+    size = len(start)
+    longest = 0
+    for row in order:
+        longest = max(longest, lengths[row])
+    scores = np.empty((longest + 1, size), start.dtype)
+    for row in order:
+        log_prob, length = 0.0, lengths[row]
+        top = taken = start[0] * 0
+        for t in range(length):
+            word = ids[row, t]
+            anew = is_new(rows, row, t)
+            taken, best = top, top * 0
+            for j in range(size):
+                if anew:
+                    value = start[j] + top
+                else:
+                    value = scores[t - 1, 0] + log_columns[j, 0]
+                    for i in range(1, size):
+                        other = scores[t - 1, i] + log_columns[j, i]
+                        value = other if other > value else value
+                value = value + log_emitted[word, j] - taken
+                scores[t, j] = value
+                best = value if j == 0 or value > best else best
+            log_prob += taken + peaks[word]
+            top = best
+            if top == -np.inf:
+                break
+        total[row] = log_prob + top
+        if top == -np.inf:
+            continue
+        place = 0
+        for t in range(length - 1, -1, -1):
+            moves_on = t < length - 1 and not is_new(rows, row, t + 1)
+            before, best, found = place, top * 0, 0
+            for i in range(size):
+                value = scores[t, i]
+                if moves_on:
+                    value += log_columns[before, i]
+                if i == 0 or value > best:
+                    best, found = value, i
+            place = found
+            path[row, t] = place
