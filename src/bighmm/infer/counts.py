@@ -44,6 +44,13 @@ class Sums(NamedTuple):
 
 def expected_counts(model: Model, sequences: Sequences, impl: str = "auto") -> Counts:
     """Summed over the rows; a row of probability zero adds nothing."""
+    check_table(model, model.num_states**2)
+    fits = memory.at_once(sequences.ids.shape[1] * cost_per_position(model), model.start.device)
+    with torch.no_grad():
+        looped = loops.prepare(model, sequences, impl) if len(sequences.ids) <= fits else None
+    if looped is not None:
+        found = table_chain.count(looped.rows, looped.tables)
+        return Counts(found.log_prob, found.start, found.transition, looped.whole(found.emission))
     counting = Counting(model, impl)
     log_prob = model.start.new_zeros(len(sequences.ids))
     for rows in batches_by_length(sequences.lengths, cost_per_position(model)):
@@ -120,12 +127,10 @@ class Counting:
         looped = loops.prepare(self.model, window, self.impl, carry)
         if looped is None:
             return None
-        found = table_chain.count(looped.rows, looped.tables, looped.carried)
-        emission, tokens = found.emission, looped.tokens
-        if tokens is not None:
-            emission = torch.zeros_like(self.sums.emission).index_copy_(0, tokens, emission)
+        found = table_chain.count(looped.rows, looped.tables, looped.carried, ends=True)
         after = carry.then(self.model, window, found.ended)
-        return found.log_prob, after, (found.start, found.transition, emission)
+        counts = (found.start, found.transition, looped.whole(found.emission))
+        return found.log_prob, after, counts
 
     def _count_with_kernels(
         self, window: Sequences, carry: Carry

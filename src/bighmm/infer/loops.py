@@ -26,20 +26,34 @@ class Loops:
     """
 
     def __init__(
-        self, sequences: Sequences, tables: Tables, tokens: Tensor | None, carry: Carry | None
+        self,
+        sequences: Sequences,
+        tables: Tables,
+        tokens: Tensor | None,
+        vocabulary_size: int,
+        carry: Carry | None,
     ) -> None:
         ids, end = sequences.ids, -1 if sequences.end is None else sequences.end
         if tokens is not None:
             ids = torch.searchsorted(tokens, ids)
             found = torch.nonzero(tokens == end)
             end = int(found[0]) if len(found) else -1
-        self.fresh, self.carried = EMPTY, None
-        if carry is not None:
-            self.fresh = carry.fresh.numpy()
+        fresh, self.carried = EMPTY, None
+        if carry is not None and not bool((carry.fresh & carry.possible).all()):
+            fresh = carry.fresh.contiguous().numpy()
             self.carried = carry.log_alpha.detach().contiguous().numpy()
-        self.rows = Rows(ids.contiguous().numpy(), sequences.lengths.numpy(), self.fresh, end)
+        lengths = sequences.lengths.contiguous().numpy()
+        self.rows = Rows(ids.contiguous().numpy(), lengths, fresh, end)
         self.tables = tables
         self.tokens = tokens  # (U,) of which the tables have emissions; None: all tokens
+        self.vocabulary_size = vocabulary_size
+
+    def whole(self, emission: Tensor) -> Tensor:
+        """Counts of all tokens (V, Z), from those of the tokens of the tables (U, Z)."""
+        if self.tokens is None:
+            return emission
+        every = emission.new_zeros(self.vocabulary_size, emission.shape[1])
+        return every.index_copy_(0, self.tokens, emission)
 
 
 def prepare(
@@ -61,7 +75,7 @@ def prepare(
         if words is None:
             return None
         tables = tables._replace(words=words)
-    return Loops(sequences, tables, tokens, carry)
+    return Loops(sequences, tables, tokens, model.vocabulary_size, carry)
 
 
 def can_loop(model: Model, impl: str = "auto") -> bool:

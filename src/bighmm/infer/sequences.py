@@ -27,6 +27,7 @@ class Sequences:
     hidden: Tensor | None = None
     """(B, T) bool: of the token at t it is only known that its states are those that may emit it,
     in a blocked model the block. Training leaves words out so; other questions do not."""
+    ragged: bool = True  # some rows may be shorter than T
 
     @cached_property
     def fresh(self) -> Tensor:
@@ -130,7 +131,7 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     if lengths is None:
         lengths = torch.full((batch,), time, device=tokens.device)
         if tokens.numel() and _all_known(tokens, model.support.vocabulary_size):
-            return unchecked(model, tokens, lengths)
+            return unchecked(model, tokens, lengths, ragged=False)
     lengths = as_tensor(lengths).to(tokens.device)
     fits = lengths.shape == (batch,) and not (batch and lengths.is_floating_point())
     if not fits or bool(((lengths < 0) | (lengths > time)).any()):
@@ -151,9 +152,9 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     return unchecked(model, tokens.masked_fill(~inside, 0), lengths)
 
 
-def unchecked(model: Model, ids: Tensor, lengths: Tensor) -> Sequences:
+def unchecked(model: Model, ids: Tensor, lengths: Tensor, ragged: bool = True) -> Sequences:
     """Sequences of ids (B, T) that are known to be in the vocabulary, with 0 in the padding."""
-    return Sequences(ids, lengths, model.end if model.reset else None)
+    return Sequences(ids, lengths, model.end if model.reset else None, ragged=ragged)
 
 
 def _all_known(tokens: Tensor, vocabulary_size: int) -> bool:
@@ -206,18 +207,21 @@ def in_parts(
     model: Model,
     sequences: Sequences,
     answer: Callable[[Sequences], tuple[Tensor, Tensor]],
-    results: tuple[Tensor, Tensor],
+    blank: Callable[[], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """`answer` applied to groups of rows of similar length that fit in memory.
+    """`answer` applied to all rows, or to groups of rows of similar length that fit in memory.
 
-    An answer has a number for each row (B,) and something for each position (B, T, …). Both are
-    written into `results`, of which the padding is left unchanged.
+    An answer has a number for each row (B,) and something for each position (B, T, …), which is
+    what `blank` makes in the padding.
     """
-    of_rows, of_positions = results
+    (batch, time), device = sequences.ids.shape, sequences.ids.device
+    if 0 < batch <= memory.at_once(time * cost_per_position(model), device) and time > 0:
+        return answer(sequences)
+    of_rows, of_positions = model.start.new_zeros(batch), blank()
     for rows in batches_by_length(sequences.lengths, cost_per_position(model)):
         part = sequences.rows(rows)
         of_rows[rows], of_positions[rows, : part.ids.shape[1]] = answer(part)
-    return results
+    return of_rows, of_positions
 
 
 def batches_by_length(lengths: Tensor, cost: int) -> list[Tensor]:

@@ -29,11 +29,12 @@ class Posterior(NamedTuple):
 def posterior(model: Model, sequences: Sequences, impl: str = "auto") -> Posterior:
     """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
     smooth = partial(_smooth_dense, impl=impl) if model.support.is_dense else _smooth_tiles
-    log_prob = model.start.new_zeros(len(sequences.ids))
-    marginals = model.start.new_zeros(*sequences.ids.shape, model.support.states_per_token)
-    in_parts(model, sequences, partial(smooth, model), (log_prob, marginals))
-    padding = ~sequences.inside().unsqueeze(2)
-    states = model.support.states(sequences.ids).masked_fill(padding, -1)
+    shape = (*sequences.ids.shape, model.support.states_per_token)
+    blank = partial(model.start.new_zeros, shape)
+    log_prob, marginals = in_parts(model, sequences, partial(smooth, model), blank)
+    states = model.support.states(sequences.ids)
+    if sequences.ragged:
+        states = states.masked_fill(~sequences.inside().unsqueeze(2), -1)
     return Posterior(log_prob, states, marginals)
 
 

@@ -26,10 +26,9 @@ class BestPath(NamedTuple):
 @torch.no_grad()
 def viterbi(model: Model, sequences: Sequences, impl: str = "auto") -> BestPath:
     """The most likely state path of each row."""
-    best = model.start.new_zeros(len(sequences.ids))
-    path = torch.full_like(sequences.ids, -1)
     search = partial(_search_dense, impl=impl) if model.support.is_dense else _search_tiles
-    in_parts(model, sequences, partial(search, model), (best, path))
+    blank = partial(torch.full_like, sequences.ids, -1)
+    best, path = in_parts(model, sequences, partial(search, model), blank)
     return BestPath(path, best)
 
 

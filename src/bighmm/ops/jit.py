@@ -16,6 +16,7 @@ import numba
 import numpy as np
 import torch
 
+ONE = np.zeros(1, np.int64)  # the number of the only row
 WORTH_A_THREAD = 2**20  # multiplications; less is done before another thread has begun
 
 
@@ -41,6 +42,9 @@ def over_rows(work: Callable[[np.ndarray], None], lengths: np.ndarray, cost: int
 
     cost: multiplications of one position. As many threads as torch may use.
     """
+    if len(lengths) == 1:
+        work(ONE)
+        return
     order = np.argsort(-lengths, kind="stable")
     most = min(torch.get_num_threads(), len(order), int(lengths.sum()) * cost // WORTH_A_THREAD)
     if most < 2:

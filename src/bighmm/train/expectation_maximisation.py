@@ -34,14 +34,19 @@ from bighmm.base import processes
 from bighmm.data.batches import Batch
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Counting, Counts, Sums
+from bighmm.infer.loops import can_loop
 from bighmm.infer.sequences import Carry, unchecked
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
 from bighmm.model.transitions import Table
+from bighmm.ops.table_chain import shares
 from bighmm.train.losses import State, Window, labelled_state, labelled_window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.schedule import Schedule
+
+
+COMPILED = 2**14  # cells of a table up to which a compiled loop is faster than torch
 
 
 class Fitted(NamedTuple):
@@ -95,6 +100,15 @@ def improved(
         return torch.where(possible & used, probs.clamp(min=smallest).log(), old)
 
     moves = model.transitions.log_probs()
+    small = max(moves.numel(), model.emission.numel()) <= COMPILED
+    if small and can_loop(model) and not isinstance(step_size, Tensor):
+        given = (step_size, smoothing)
+        start = shares(model.start.unsqueeze(0), counts.start.unsqueeze(0), *given).squeeze(0)
+        moves = shares(moves, counts.transition, *given)
+        emissions = EmissionTable(shares(model.emission, counts.emission, *given, by_column=True))
+        return dataclasses.replace(
+            model, start=start, transitions=Table(moves), emissions=emissions
+        )
     start = mixed(model.start, counts.start, lambda n: n.sum())
     moves = mixed(moves, counts.transition, lambda n: n.sum(1, keepdim=True))
     emission = mixed(model.emission, counts.emission, model.support.sum_by_state)

@@ -21,8 +21,8 @@ from bighmm.ops.log_matmul import SMALLEST_SUM
 
 __all__ = [
     *("LARGEST", "Counted", "Matrix", "Rows", "Tables", "Words"),
-    *("best_path", "best_paths", "count", "cumulated", "draw_tokens", "filter_rows", "smooth"),
-    *("prepare_matrix", "prepare_start", "prepare_words"),
+    *("best_path", "best_paths", "count", "cumulated", "draw_tokens", "filter_rows", "shares"),
+    *("prepare_matrix", "prepare_start", "prepare_words", "smooth"),
 ]
 
 LARGEST = 2**11  # states; a step of more is a product that torch does as well
@@ -119,30 +119,34 @@ def prepare_words(log_probs: Tensor) -> Words | None:
 
 
 def filter_rows(
-    rows: Rows, tables: Tables, carried: np.ndarray | None = None
+    rows: Rows, tables: Tables, carried: np.ndarray | None = None, ends: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """log p (B,) in float64, and log p(z | x) (B, Z) at the end of each row.
+    """log p (B,) in float64, and log p(z | x) (B, Z) where each row `ends`, if that is asked for.
 
-    carried (B, Z): log p(z | what came before). Without it rows begin with a start, and what is at
-    their end is not computed.
+    carried (B, Z): log p(z | what came before). Without it rows begin with a start.
     """
-    total, ended, _ = _forward(rows, tables, carried, _nothing(tables))
+    total, ended, _ = _forward(rows, tables, carried, _nothing(tables), ends)
     return total, ended
 
 
 def smooth(rows: Rows, tables: Tables) -> tuple[np.ndarray, Tensor]:
     """log p (B,), and p(z_t | x) (B, T, Z), zero in the padding and where p(x) is zero."""
     stored = _stored(rows, tables)
-    total, _, redo = _forward(rows, tables, None, stored)
+    total, _, redo = _forward(rows, tables, None, stored, ends=False)
     marginals = torch.zeros(*rows.ids.shape, tables.size, dtype=torch.from_numpy(stored).dtype)
     _backward(rows, tables, (total, stored, redo), marginals.numpy(), None)
     return total, marginals
 
 
-def count(rows: Rows, tables: Tables, carried: np.ndarray | None = None) -> Counted:
-    """Expected counts summed over the rows; a row of probability zero adds nothing."""
+def count(
+    rows: Rows, tables: Tables, carried: np.ndarray | None = None, ends: bool = False
+) -> Counted:
+    """Expected counts summed over the rows; a row of probability zero adds nothing.
+
+    carried, ends: as for `filter_rows`.
+    """
     stored = _stored(rows, tables)
-    total, ended, redo = _forward(rows, tables, carried, stored)
+    total, ended, redo = _forward(rows, tables, carried, stored, ends)
     parts: list[tuple[np.ndarray, ...]] = []
     _backward(rows, tables, (total, stored, redo), _nothing(tables), parts)
     starts, moves, emissions = (sum(some[1:], some[0]) for some in zip(*parts, strict=True))
@@ -214,8 +218,23 @@ def draw_tokens(
     return torch.from_numpy(tokens)
 
 
+def shares(
+    old: Tensor, counts: Tensor, size: float, smoothing: float, by_column: bool = False
+) -> Tensor:
+    """New log-probabilities (R, C) from counts; each row, or each column, is a distribution.
+
+    size: 1 for the shares of the counts, less to go a part of the way to them.
+    """
+    from bighmm.ops.table_chain import mixing
+
+    new, least = torch.empty_like(old, requires_grad=False), torch.finfo(old.dtype).tiny
+    loop = mixing.of_columns if by_column else mixing.of_rows
+    loop(old.detach().numpy(), counts.numpy(), float(size), float(smoothing), least, new.numpy())
+    return new
+
+
 def _forward(
-    rows: Rows, tables: Tables, carried: np.ndarray | None, stored: np.ndarray
+    rows: Rows, tables: Tables, carried: np.ndarray | None, stored: np.ndarray, ends: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """log p (B,), log p(z | x) at the end, and the rows (B,) bool that `narrow` had to give up.
 
@@ -228,13 +247,13 @@ def _forward(
     total, small = np.zeros(len(rows.ids)), tables.limit(SMALLEST_SUM)
     given_up = np.zeros(len(rows.ids), np.bool_)
     begin = np.empty((0, len(probs)), probs.dtype) if carried is None else carried
-    ended = np.empty_like(begin)
+    ended = np.zeros((len(rows.ids) if ends else 0, len(probs)), probs.dtype)
     moves = (matrix.probs, matrix.log_columns, matrix.trusted)
 
     def work(order: np.ndarray) -> None:
         if carried is None and narrow.fits(tables.size, len(order)):
             given = (probs, matrix.columns, words.probs, words.log_peaks, small)
-            narrow.forward(tuple(rows), order, *given, stored, total, given_up)
+            narrow.forward(tuple(rows), order, *given, stored, ended, total, given_up)
             order = order[given_up[order]]
             if len(order) == 0:
                 return

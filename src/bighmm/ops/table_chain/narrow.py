@@ -24,8 +24,8 @@ def fits(states: int, rows: int) -> bool:
 
 
 @jit("contract")
-def forward(rows, order, first, columns, emitted, peaks, small, stored, total, given_up):
-    """As `sums.forward`, for rows that begin with a start: total (B,), and stored if not empty.
+def forward(rows, order, first, columns, emitted, peaks, small, stored, ended, total, given_up):
+    """As `sums.forward`, for rows that begin with a start.
 
     first: p(z_1) (Z,). columns: p(j | i) with j as its rows. given_up (B,) bool: rows not done.
     """
@@ -67,6 +67,9 @@ def forward(rows, order, first, columns, emitted, peaks, small, stored, total, g
                 log_prob += math.log(scale)
                 scale = 1.0
         total[row] = log_prob + math.log(scale)
+        if len(ended) and lengths[row]:
+            for j in range(size):
+                ended[row, j] = math.log(current[j])
 
 
 @jit("contract")

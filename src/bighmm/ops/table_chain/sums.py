@@ -58,7 +58,7 @@ def forward(
             total[row] = -np.inf
         if keeps:
             copy(kept[g], stored[row, 0])
-        if lengths[row] == 0:
+        if ends and lengths[row] == 0:
             copy(carried[row], ended[row])
     alive = count
     for t in range(lengths[order[0]] if count else 0):
