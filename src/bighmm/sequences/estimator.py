@@ -125,10 +125,12 @@ class SequenceHMM:
         found = [np.empty((0, states_in_all))] * len(rows.rows)
         for chosen, ids, sizes in rows.batches(cost_per_position=states_in_all):
             posterior = self.hmm_.posterior(ids, sizes)
-            # Where there is no state the marginal is 0, and adds nothing to state 0.
-            states = posterior.states.clamp(min=0)
-            every = posterior.marginals.new_zeros(*ids.shape, states_in_all)
-            every.scatter_add_(2, states, posterior.marginals)
+            every = posterior.marginals
+            if not self.hmm_.support.is_dense:
+                # Where there is no state the marginal is 0, and adds nothing to state 0.
+                states = posterior.states.clamp(min=0)
+                every = every.new_zeros(*ids.shape, states_in_all)
+                every.scatter_add_(2, states, posterior.marginals)
             for number, probs, size in zip(chosen, every.numpy(), sizes.tolist(), strict=True):
                 found[number] = probs[:size]
         return rows.like_given(found)

@@ -1,8 +1,8 @@
 """The sweeps of `sums` and the search of `paths` for very few states, row by row.
 
 With few states a step is a handful of multiplications, and what it costs is how long one must wait
-for the other. So sums are kept in registers, and nothing is done for several rows at once. A row
-where a number comes near the smallest one is given up, and is done by `sums` instead.
+for the other. So sums are kept in registers, nothing is done for several rows at once, and vectors
+are not divided by their sum before it is below a limit, the fourth root of `small`. A row where a number comes near the smallest one is given up, and is done by `sums` instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from bighmm.ops.jit import jit
-from bighmm.ops.table_chain.sums import UNDERFLOW, is_new
+from bighmm.ops.table_chain.sums import is_new
 
 FEW = 8  # states, in any number of rows
 FEW_ROWS, FEW_IN_FEW_ROWS = 8, 16  # and states in fewer rows than this
@@ -32,15 +32,15 @@ def forward(rows, order, first, columns, emitted, peaks, small, stored, ended, t
     ids, lengths, fresh, end = rows
     size = len(first)
     current, new = np.empty_like(first), np.empty_like(first)
-    keeps = len(stored) > 0
+    keeps, limit = len(stored) > 0, math.sqrt(math.sqrt(small))
     for row in order:
-        log_prob, scale = 0.0, 1.0
+        log_prob, mass = 0.0, first[0] * 0 + 1
         for t in range(lengths[row]):
             word = ids[row, t]
-            mass = least = first[0] * 0
+            before, mass, least = mass, first[0] * 0, first[0] * 0
             anew = is_new(rows, row, t)
             for j in range(size):
-                value = first[j]
+                value = first[j] * before
                 if not anew:
                     value = current[0] * columns[j, 0]
                     for i in range(1, size):
@@ -52,21 +52,18 @@ def forward(rows, order, first, columns, emitted, peaks, small, stored, ended, t
             if not least >= small:
                 given_up[row] = True
                 break
-            inverse = 1 / mass
-            for j in range(size):
-                current[j] = new[j] * inverse
+            if mass < limit:
+                inverse = 1 / mass
+                for j in range(size):
+                    new[j] *= inverse
+                log_prob += math.log(mass)
+                mass = mass * 0 + 1
             if keeps:
                 for j in range(size):
-                    stored[row, t + 1, j] = current[j]
+                    stored[row, t + 1, j] = new[j]
             log_prob += peaks[word]
-            if mass < UNDERFLOW:
-                log_prob += math.log(mass)
-            else:
-                scale *= mass
-            if scale < UNDERFLOW:
-                log_prob += math.log(scale)
-                scale = 1.0
-        total[row] = log_prob + math.log(scale)
+            current, new = new, current
+        total[row] = log_prob + math.log(mass)
         if len(ended) and lengths[row]:
             for j in range(size):
                 ended[row, j] = math.log(current[j])
@@ -86,7 +83,7 @@ def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts
     starts, moves, emissions = counts
     size = len(probs)
     current, moved = np.empty_like(probs[0]), np.empty_like(probs[0])
-    share = np.empty_like(probs[0])
+    share, limit = np.empty_like(probs[0]), math.sqrt(math.sqrt(small))
     smooths, counts_them = len(marginals) > 0, len(starts) > 0
     for row in order:
         if given_up[row]:
@@ -132,9 +129,10 @@ def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts
                 least = value if j == 0 else min(least, value)
             if not least >= small:
                 return True
-            inverse = 1 / total
-            for j in range(size):
-                current[j] *= inverse
+            if total < limit:
+                inverse = 1 / total
+                for j in range(size):
+                    current[j] *= inverse
     return False
 
 

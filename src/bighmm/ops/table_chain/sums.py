@@ -54,7 +54,7 @@ def forward(
     for g in range(count if len(carried) else 0):
         row = order[g]
         low[g], dead[g] = _take_logs(carried[row], current[g], kept[g], small)
-        if dead[g]:
+        if dead[g] and lengths[row] > 0:
             total[row] = -np.inf
         if keeps:
             copy(kept[g], stored[row, 0])
