@@ -141,7 +141,7 @@ def test_mass_that_returns_from_below_the_smallest_number():
     for dtype in TYPES:
         small = hmm.to("cpu", dtype)
         ids = torch.ones(1, 400, dtype=torch.long)
-        plain, fast = both(lambda i, small=small: small.posterior(ids, impl=i))
+        plain, fast = both(lambda i, small=small, ids=ids: small.posterior(ids, impl=i))
         close(plain.log_prob, fast.log_prob, dtype)
         close(plain.marginals, fast.marginals, dtype)
         assert float(fast.marginals[0, 0, 1]) > 0.99
@@ -191,9 +191,17 @@ def test_rows_on_several_threads(monkeypatch):
 def test_pieces_that_fit_in_memory(monkeypatch):
     hmm = model(6, 4, "mild", torch.float64)
     ids, lengths = rows(4, 7, 30)
-    whole = hmm.posterior(ids, lengths), hmm.viterbi(ids, lengths), hmm.expected_counts(ids, lengths)
+    whole = (
+        hmm.posterior(ids, lengths),
+        hmm.viterbi(ids, lengths),
+        hmm.expected_counts(ids, lengths),
+    )
     monkeypatch.setattr(memory, "WORKING", 400)
-    parts = hmm.posterior(ids, lengths), hmm.viterbi(ids, lengths), hmm.expected_counts(ids, lengths)
+    parts = (
+        hmm.posterior(ids, lengths),
+        hmm.viterbi(ids, lengths),
+        hmm.expected_counts(ids, lengths),
+    )
     for of_whole, of_parts in zip(whole, parts, strict=True):
         for one, other in zip(of_whole, of_parts, strict=True):
             close(one, other, torch.float64)

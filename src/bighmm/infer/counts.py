@@ -72,7 +72,7 @@ class Counting:
     """The counts of one model, expected or known, summed over all the windows that are added."""
 
     def __init__(self, model: Model, impl: str = "auto") -> None:
-        """impl: as in `ops`, for dense models that `ops.dense_chain` or `ops.table_chain` can do."""
+        """impl: as in `ops`, for models that `ops.dense_chain` or `ops.table_chain` can do."""
         check_table(model, model.num_states**2)
         with torch.no_grad():
             moves = model.transitions.log_probs()

@@ -90,7 +90,9 @@ def _advance(
 ) -> tuple[Tensor, Carry]:
     looped = loops.prepare(model, window, impl, carry)
     if looped is not None:
-        total, ended = table_chain.filter_rows(looped.rows, looped.tables, looped.carried, ends=True)
+        total, ended = table_chain.filter_rows(
+            looped.rows, looped.tables, looped.carried, ends=True
+        )
         log_prob = torch.from_numpy(total).to(model.start.dtype)
         return log_prob, carry.then(model, window, torch.from_numpy(ended))
     given, transitions = windows_of(window, carry), model.transitions

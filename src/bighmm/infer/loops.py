@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -91,7 +89,7 @@ def can_loop(model: Model, impl: str = "auto") -> bool:
 
 
 @torch.no_grad()
-def _tables(model: Model) -> Any:
+def _tables(model: Model) -> Tables | None:
     """The tables, with None for the emissions of a large vocabulary; None if some are NaN.
 
     Emissions and transitions keep theirs, as several models may share them.
@@ -110,4 +108,4 @@ def _tables(model: Model) -> Any:
             return None
     if start is None or matrix is None:
         return None
-    return Tables(start, matrix, words)
+    return Tables(start, matrix, words)  # type: ignore[arg-type]

@@ -159,7 +159,7 @@ def unchecked(model: Model, ids: Tensor, lengths: Tensor, ragged: bool = True) -
 
 def _all_known(tokens: Tensor, vocabulary_size: int) -> bool:
     least, most = torch.aminmax(tokens)
-    return 0 <= int(least) and int(most) < vocabulary_size
+    return int(least) >= 0 and int(most) < vocabulary_size
 
 
 def rectangular(tokens: Any, lengths: Any) -> tuple[Any, Any]:

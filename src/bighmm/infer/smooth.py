@@ -42,8 +42,8 @@ def _smooth_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Ten
     """log p (B,) and marginals (B, T, Z); zero in the padding and where p is zero."""
     looped = loops.prepare(model, part, impl)
     if looped is not None:
-        total, marginals = table_chain.smooth(looped.rows, looped.tables)
-        return torch.from_numpy(total).to(model.start.dtype), marginals
+        found, marginals = table_chain.smooth(looped.rows, looped.tables)
+        return torch.from_numpy(found).to(model.start.dtype), marginals
     given = windows_of(part, Carry.at_start(model, len(part.ids)))
     move, log_emission = model.transitions.product(), emitted(model.emission, part.ids)
     log_alpha, gained = dense_chain.forward(move.ahead, model.start, log_emission, given)

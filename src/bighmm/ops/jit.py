@@ -1,6 +1,6 @@
 """Compiled loops for a CPU: numba's decorator, and work that is spread over threads.
 
-numba is an optional package (`bighmm[fast]`), so this is imported only where `impl.use_compiled` says
+numba is an optional package (`bighmm[fast]`); this is imported only where `impl.use_compiled` says
 so. Machine code is cached where numba keeps it, beside the source or in a folder of the user (or in
 `NUMBA_CACHE_DIR`); where none of them can be written it is made once per process.
 """

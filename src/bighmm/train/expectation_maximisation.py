@@ -45,7 +45,6 @@ from bighmm.train.losses import State, Window, labelled_state, labelled_window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.schedule import Schedule
 
-
 COMPILED = 2**14  # cells of a table up to which a compiled loop is faster than torch
 
 

@@ -103,8 +103,8 @@ def prepare_matrix(log_probs: Tensor) -> Matrix | None:
     columns, log_columns = probs.T.contiguous(), log_probs.T.contiguous()
     least = float(log_probs.masked_fill(log_probs == -torch.inf, 0.0).min().exp())
     trusted = least * SMALLEST_SUM[probs.dtype] >= torch.finfo(probs.dtype).tiny
-    arrays = (t.numpy() for t in (log_probs, log_columns, probs, columns))
-    return Matrix(*arrays, trusted)
+    logs = log_probs.numpy(), log_columns.numpy()
+    return Matrix(*logs, probs.numpy(), columns.numpy(), trusted)
 
 
 def prepare_words(log_probs: Tensor) -> Words | None:
@@ -164,8 +164,10 @@ def best_path(rows: Rows, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
 
     def work(order: np.ndarray) -> None:
         if narrow.fits(tables.size, len(order)):
-            emitted = (matrix.log_columns, words.log_probs, words.log_peaks)
-            narrow.search(tuple(rows), order, log_start, *emitted, path, total)
+            emissions = (words.log_probs, words.log_peaks)
+            narrow.search(
+                tuple(rows), order, log_start, matrix.log_columns, *emissions, path, total
+            )
             return
         scores = np.empty((len(order), rows.lengths[order[0]], tables.size), log_start.dtype)
         moves, emitted = (matrix.log_probs, matrix.log_columns), (words.log_probs, words.log_peaks)
@@ -252,8 +254,10 @@ def _forward(
 
     def work(order: np.ndarray) -> None:
         if carried is None and narrow.fits(tables.size, len(order)):
-            given = (probs, matrix.columns, words.probs, words.log_peaks, small)
-            narrow.forward(tuple(rows), order, *given, stored, ended, total, given_up)
+            narrow.forward(
+                *(tuple(rows), order, probs, matrix.columns, words.probs, words.log_peaks, small),
+                *(stored, ended, total, given_up),
+            )
             order = order[given_up[order]]
             if len(order) == 0:
                 return

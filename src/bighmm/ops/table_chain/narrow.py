@@ -2,7 +2,8 @@
 
 With few states a step is a handful of multiplications, and what it costs is how long one must wait
 for the other. So sums are kept in registers, nothing is done for several rows at once, and vectors
-are not divided by their sum before it is below a limit, the fourth root of `small`. A row where a number comes near the smallest one is given up, and is done by `sums` instead.
+are not divided by their sum before it is below a limit, the fourth root of `small`. A row where a
+number comes near the smallest one is given up, and is done by `sums` instead.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def forward(rows, order, first, columns, emitted, peaks, small, stored, ended, t
 
     first: p(z_1) (Z,). columns: p(j | i) with j as its rows. given_up (B,) bool: rows not done.
     """
-    ids, lengths, fresh, end = rows
+    ids, lengths, _, _ = rows
     size = len(first)
     current, new = np.empty_like(first), np.empty_like(first)
     keeps, limit = len(stored) > 0, math.sqrt(math.sqrt(small))
@@ -79,7 +80,7 @@ def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts
     counts: expected starts (Z,), what is to be multiplied with p(j | i) for expected moves (Z, Z),
     and expected emissions (U, Z). Empty: not asked for.
     """
-    ids, lengths, fresh, end = rows
+    ids, lengths, _, _ = rows
     starts, moves, emissions = counts
     size = len(probs)
     current, moved = np.empty_like(probs[0]), np.empty_like(probs[0])
@@ -139,7 +140,7 @@ def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts
 @jit()
 def search(rows, order, start, log_columns, log_emitted, peaks, path, total):
     """As `paths.search`. What is taken from the scores is the best of one position before."""
-    ids, lengths, fresh, end = rows
+    ids, lengths, _, _ = rows
     size = len(start)
     longest = 0
     for row in order:

@@ -20,7 +20,7 @@ def search(rows, order, start, moves, words, scores, path, total):
     start: log p (Z,). moves: log p(j | i) and its transpose. words: log p(x | z), divided by its
     peak, (U, Z), and log peak (U,). scores (rows, T, Z) is memory to work in.
     """
-    ids, lengths, fresh, end = rows
+    ids, lengths, _, _ = rows
     log_moves, log_columns = moves
     log_emitted, peaks = words
     count, size = len(order), len(start)
@@ -63,7 +63,7 @@ def search(rows, order, start, moves, words, scores, path, total):
 @jit()
 def search_many(rows, order, start, log_columns, words, path, total):
     """The k best paths (B, k, T) of the rows `order`, and their log p(x, z) (B, k)."""
-    ids, lengths, fresh, end = rows
+    ids, lengths, _, _ = rows
     log_emitted, peaks = words
     size, k = len(start), total.shape[1]
     current, reached = np.empty((k, size), start.dtype), np.empty((k, size), start.dtype)

@@ -40,7 +40,7 @@ def forward(
     stored (B, T + 1, Z): the filtered vectors, the first of which is `carried`; empty: not kept.
     `ended` may be empty, too.
     """
-    ids, lengths, fresh, end = rows
+    ids, lengths, _, _ = rows
     first, log_first = start
     probs, log_moves, trusted = matrix
     emitted, log_emitted, peaks = words
@@ -88,7 +88,13 @@ def forward(
                         copy(log_first, log_moved)
                     else:
                         _repair(
-                            current[g], kept[g], low[g], moved[g], log_moves, trusted, small, logs, log_moved
+                            (current[g], kept[g], low[g]),
+                            moved[g],
+                            log_moves,
+                            trusted,
+                            small,
+                            logs,
+                            log_moved,
                         )
                     gained, low[g] = _weigh_logs(
                         moved[g], log_moved, log_emitted[word], mass, small, new[g], kept[g]
@@ -123,7 +129,7 @@ def backward(
     (Z, Z) of the positions that had to be done in log space, and emissions (U, Z). If these are
     asked for, what `forward` stored becomes probabilities throughout. Empty: not asked.
     """
-    ids, lengths, fresh, end = rows
+    ids, lengths, _, _ = rows
     probs, log_moves, trusted = matrix
     emitted, log_emitted, _ = words
     targets, starts, moves, emissions = counts
@@ -131,7 +137,11 @@ def backward(
     current, moved = np.empty((count, size), probs.dtype), np.empty((count, size), probs.dtype)
     new, kept = np.empty((count, size), probs.dtype), np.zeros((count, size), probs.dtype)
     low = np.zeros(count, np.bool_)
-    log_moved, logs, share = np.empty_like(probs[0]), np.empty_like(probs[0]), np.empty_like(probs[0])
+    log_moved, logs, share = (
+        np.empty_like(probs[0]),
+        np.empty_like(probs[0]),
+        np.empty_like(probs[0]),
+    )
     log_source, log_target = np.empty_like(probs[0]), np.empty_like(probs[0])
     smooths, counts_them = len(marginals) > 0, len(targets) > 0
     alive = 0
@@ -160,7 +170,13 @@ def backward(
                 ready = False
                 if moves_on:
                     _repair(
-                        current[g], kept[g], low[g], moved[g], log_moves, trusted, small, logs, log_moved
+                        (current[g], kept[g], low[g]),
+                        moved[g],
+                        log_moves,
+                        trusted,
+                        small,
+                        logs,
+                        log_moved,
                     )
                     _as_logs(current[g], kept[g], low[g], log_target)
                 _as_logs(stored[row, t + 1], stored[row, t + 1], True, log_source)
@@ -189,7 +205,13 @@ def backward(
             else:
                 if ready and moves_on:
                     _repair(
-                        current[g], kept[g], low[g], moved[g], log_moves, trusted, small, logs, log_moved
+                        (current[g], kept[g], low[g]),
+                        moved[g],
+                        log_moves,
+                        trusted,
+                        small,
+                        logs,
+                        log_moved,
                     )
                 _, low[g] = _weigh_logs(
                     moved[g], log_moved, log_emitted[word], mass, small, new[g], kept[g]
@@ -299,7 +321,7 @@ def _positive(stored):
 @jit()
 def is_new(rows, row, t):
     """Whether the state at t is drawn from the start distribution."""
-    ids, lengths, fresh, end = rows
+    ids, _, fresh, end = rows
     if t > 0:
         return ids[row, t - 1] == end
     return len(fresh) == 0 or fresh[row]
@@ -308,10 +330,10 @@ def is_new(rows, row, t):
 @jit()
 def _any_moves(rows, order, count, t):
     """Whether any of the first rows moves to position t, and is not drawn anew there."""
+    found = False
     for g in range(count):
-        if not is_new(rows, order[g], t):
-            return True
-    return False
+        found = found or not is_new(rows, order[g], t)
+    return found
 
 
 @jit()
@@ -341,8 +363,12 @@ def _as_logs(current, kept, low, logs):
 
 
 @jit()
-def _repair(current, kept, low, moved, log_moves, trusted, small, logs, log_moved):
-    """log_moved = log Σ_i current_i p(j | i) for those j where `moved` is below `small`."""
+def _repair(vector, moved, log_moves, trusted, small, logs, log_moved):
+    """log_moved = log Σ_i vector_i p(j | i) for those j where `moved` is below `small`.
+
+    vector: as it is multiplied and as it is kept, and whether the latter has logarithms.
+    """
+    current, kept, low = vector
     ready, certain = False, trusted and not low  # no product was lost: `moved` is right as it is
     for j in range(len(moved)):
         if moved[j] < small:
