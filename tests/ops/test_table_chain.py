@@ -1,5 +1,6 @@
 """The compiled loops for small dense models against the torch forms, which are the reference."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import Dense
 from bighmm.model.transitions import Table
 from bighmm.ops import impl as choice
-from bighmm.ops import memory
+from bighmm.ops import memory, table_chain
 from bighmm.train.expectation_maximisation import baum_welch, improved
 
 numba = pytest.importorskip("numba")
@@ -229,11 +230,32 @@ def test_gradients_stay_with_torch():
     close(hmm.expected_counts(ids).start, start.grad, torch.float64)
 
 
-def test_numbers_that_are_none_are_left_to_torch():
+@pytest.mark.parametrize("cells", [0, 2**12])
+@pytest.mark.parametrize("part", ["start", "transitions", "emissions"])
+def test_numbers_that_are_none_are_left_to_torch(part, cells, monkeypatch):
+    monkeypatch.setattr(table_chain, "FEW_CELLS", cells)
     hmm = model(4, 3, "mild", torch.float64)
-    broken = HMM(hmm.start * torch.nan, hmm.transitions, hmm.emissions, hmm.support)
+    nothing = {
+        "start": hmm.start * torch.nan,
+        "transitions": Table(hmm.transitions.log_probs() * torch.nan, normalised=True),
+        "emissions": EmissionTable(hmm.emission * torch.nan),
+    }[part]
+    broken = dataclasses.replace(hmm, **{part: nothing})
     assert loops.prepare(broken, unchecked(broken, *rows(3, 2, 4))) is None
     assert bool(broken.log_prob(torch.zeros(1, 4, dtype=torch.long)).isnan().all())
+
+
+@pytest.mark.parametrize("kind", ["mild", "zeros", "extreme"])
+def test_tables_are_the_same_however_they_are_made(kind, monkeypatch):
+    hmm = model(5, 7, kind, torch.float32)
+    hmm.emission[3] = -torch.inf  # a word that no state emits
+    makers = [(table_chain.prepare_matrix, hmm.transitions.log_probs())]
+    makers.append((table_chain.prepare_words, hmm.emission))
+    looped = [make(table) for make, table in makers]
+    monkeypatch.setattr(table_chain, "FEW_CELLS", 0)
+    for (make, table), found in zip(makers, looped, strict=True):
+        for one, other in zip(make(table), found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-30)
 
 
 def test_without_numba(monkeypatch):

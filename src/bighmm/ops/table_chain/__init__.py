@@ -11,6 +11,8 @@ Z states, B rows, T positions, U different words.
 
 from __future__ import annotations
 
+import math
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ __all__ = [
     *("prepare_matrix", "prepare_start", "prepare_words", "smooth"),
 ]
 
+FEW_CELLS = 2**12  # of a table up to which making it in a compiled loop is faster than in torch
 LARGEST = 2**11  # states; a step of more is a product that torch does as well
 SAFE_SHARE = {torch.float32: 1e-18, torch.float64: 1e-200}  # Σ a b that needs no logarithms
 
@@ -97,25 +100,40 @@ def prepare_start(log_probs: Tensor) -> Start | None:
 def prepare_matrix(log_probs: Tensor) -> Matrix | None:
     """Log-probabilities (Z, Z) as the loops read them; None if some are NaN."""
     log_probs = log_probs.detach().contiguous()
-    if not bool((log_probs < torch.inf).all()):
+    if log_probs.numel() <= FEW_CELLS:
+        logs = log_probs.numpy()
+        made: tuple[np.ndarray, ...] = tuple(np.empty_like(logs) for _ in range(3))
+        least = _making().make_matrix(logs, *made)
+    else:
+        of_torch = log_probs.T.contiguous(), log_probs.exp(), log_probs.exp().T.contiguous()
+        logs, made = log_probs.numpy(), tuple(t.numpy() for t in of_torch)
+        least = float(log_probs.masked_fill(log_probs == -torch.inf, 0.0).min())
+        least = least if bool((log_probs < torch.inf).all()) else math.nan
+    if math.isnan(least):
         return None
-    probs = log_probs.exp()
-    columns, log_columns = probs.T.contiguous(), log_probs.T.contiguous()
-    least = float(log_probs.masked_fill(log_probs == -torch.inf, 0.0).min().exp())
-    trusted = least * SMALLEST_SUM[probs.dtype] >= torch.finfo(probs.dtype).tiny
-    logs = log_probs.numpy(), log_columns.numpy()
-    return Matrix(*logs, probs.numpy(), columns.numpy(), trusted)
+    limits = SMALLEST_SUM[log_probs.dtype], torch.finfo(log_probs.dtype).tiny
+    return Matrix(logs, *made, math.exp(least) * limits[0] >= limits[1])
 
 
 def prepare_words(log_probs: Tensor) -> Words | None:
     """Log-probabilities (U, Z) of some words; None if some are NaN."""
     log_probs = log_probs.detach()
+    if log_probs.numel() <= FEW_CELLS:
+        logs = log_probs.contiguous().numpy()
+        made = Words(np.empty_like(logs), np.empty_like(logs), np.empty(len(logs)))
+        return None if math.isnan(_making().make_words(logs, *made)) else made
     peaks = log_probs.amax(1)
     if not bool((peaks < torch.inf).all()):
         return None
     scaled = (log_probs - peaks.clamp(min=torch.finfo(peaks.dtype).min).unsqueeze(1)).contiguous()
     peaks = peaks.double().nan_to_num(neginf=0.0)
     return Words(scaled.exp().numpy(), scaled.numpy(), peaks.numpy())
+
+
+def _making() -> ModuleType:
+    from bighmm.ops.table_chain import making
+
+    return making
 
 
 def filter_rows(
@@ -133,9 +151,9 @@ def smooth(rows: Rows, tables: Tables) -> tuple[np.ndarray, Tensor]:
     """log p (B,), and p(z_t | x) (B, T, Z), zero in the padding and where p(x) is zero."""
     stored = _stored(rows, tables)
     total, _, redo = _forward(rows, tables, None, stored, ends=False)
-    marginals = torch.zeros(*rows.ids.shape, tables.size, dtype=torch.from_numpy(stored).dtype)
-    _backward(rows, tables, (total, stored, redo), marginals.numpy(), None)
-    return total, marginals
+    marginals = np.zeros((*rows.ids.shape, tables.size), stored.dtype)
+    _backward(rows, tables, (total, stored, redo), marginals, None)
+    return total, torch.from_numpy(marginals)
 
 
 def count(
