@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--states", type=int, nargs="+", default=[4, 16, 64, 256, 1024])
     parser.add_argument("--time", type=int, nargs="+", default=[100, 1000, 10000])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--long", type=int, default=200_000, help="of one, with the fewest states")
     parser.add_argument("--symbols", type=int, default=32)
     parser.add_argument("--questions", nargs="+", default=QUESTIONS, choices=QUESTIONS)
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
@@ -50,8 +51,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for states in given.states:
         tables = random_tables(states, given.symbols)
-        for length in given.time:
-            for batch in given.batch:
+        longest = [given.long] if given.long and states == min(given.states) else []
+        for length in given.time + longest:
+            for batch in given.batch if length != given.long else [1]:
                 if batch * length * states * 4 * 6 > given.memory * 2**30:
                     print(f"{states} states, {length} x {batch}: needs too much memory")
                     continue

@@ -102,17 +102,18 @@ def prepare_matrix(log_probs: Tensor) -> Matrix | None:
     log_probs = log_probs.detach().contiguous()
     if log_probs.numel() <= FEW_CELLS:
         logs = log_probs.numpy()
-        made: tuple[np.ndarray, ...] = tuple(np.empty_like(logs) for _ in range(3))
-        least = _making().make_matrix(logs, *made)
+        columns, probs, both = np.empty_like(logs), np.empty_like(logs), np.empty_like(logs)
+        least = _making().make_matrix(logs, columns, probs, both)
     else:
-        of_torch = log_probs.T.contiguous(), log_probs.exp(), log_probs.exp().T.contiguous()
-        logs, made = log_probs.numpy(), tuple(t.numpy() for t in of_torch)
+        logs, columns = log_probs.numpy(), log_probs.T.contiguous().numpy()
+        exps = log_probs.exp()
+        probs, both = exps.numpy(), exps.T.contiguous().numpy()
         least = float(log_probs.masked_fill(log_probs == -torch.inf, 0.0).min())
         least = least if bool((log_probs < torch.inf).all()) else math.nan
     if math.isnan(least):
         return None
     limits = SMALLEST_SUM[log_probs.dtype], torch.finfo(log_probs.dtype).tiny
-    return Matrix(logs, *made, math.exp(least) * limits[0] >= limits[1])
+    return Matrix(logs, columns, probs, both, math.exp(least) * limits[0] >= limits[1])
 
 
 def prepare_words(log_probs: Tensor) -> Words | None:
