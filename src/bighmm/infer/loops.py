@@ -61,7 +61,9 @@ def prepare(
 
     None where the loops cannot be used: with gradients, many states, NaN, or no numba.
     """
-    if not can_loop(model, impl) or needs_gradient(model.operands) or sequences.ids.numel() == 0:
+    if not can_loop(model, impl) or needs_gradient(model.operands):
+        return None
+    if sequences.ids.numel() == 0 or sequences.hidden is not None:
         return None
     tables, tokens = cached_object(model, "_looped", lambda: _tables(model)), None
     if tables is None:
