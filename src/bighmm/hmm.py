@@ -154,7 +154,7 @@ class HMM(Model):
         """log p(the next `length` tokens satisfy the rule | prefix) (); -inf if they cannot."""
         return constrained.log_prob(self, rule, length, self._after(prefix)).squeeze(0)
 
-    def joint_log_prob(self, tokens: Any, states: Tensor, lengths: Any = None) -> Tensor:
+    def joint_log_prob(self, tokens: Any, states: Any, lengths: Any = None) -> Tensor:
         """log p(x_1 … x_T, z_1 … z_T) (B,) of token ids and states (B, T), differentiable.
 
         -inf where a state cannot emit its token. A state that is not known is -1, and what depends
@@ -280,15 +280,30 @@ class HMM(Model):
         sample.check_request(n, length, max_length, temperature)
         if length is None and self.end is None:
             raise ValueError("this HMM has no end mark, so sampling needs a length")
-        carry = self._after(prefix)
-        if not bool(carry.possible):
-            raise ValueError("the prefix has probability zero in this HMM, so nothing follows it")
         if rule is not None:
+            carry = self._rows_after(prefix, 1)
             return constrained.sample(
                 self, rule, n, carry, length, max_length, generator, temperature
             )
-        rows = carry.rows(torch.zeros(n, dtype=torch.long, device=carry.tokens.device))
+        rows = self._rows_after(prefix, n)
         return sample.sample(self, rows, length, max_length, generator, temperature, impl)
+
+    @torch.no_grad()
+    def sample_with_states(
+        self,
+        n: int,
+        length: int,
+        prefix: Tensor | Sequence[int] | None = None,
+        generator: torch.Generator | None = None,
+        impl: Impl = "auto",
+    ) -> tuple[Tensor, Tensor]:
+        """n samples from p(x, z | prefix): token ids (n, length) and the states that emit them.
+
+        Raises ValueError if the prefix has probability zero.
+        """
+        sample.check_request(n, length, 0, 1.0)
+        rows = self._rows_after(prefix, n)
+        return sample.sample_with_states(self, rows, length, generator, impl)
 
     def advance(self, window: Sequences, carry: Carry, impl: Impl = "auto") -> tuple[Tensor, Carry]:
         """log p(window | prefix) (B,), differentiable, and the state after the window."""
@@ -324,6 +339,13 @@ class HMM(Model):
             self.end,
             self.reset,
         )
+
+    def _rows_after(self, prefix: Tensor | Sequence[int] | None, n: int) -> Carry:
+        """n times the state after one sequence; ValueError if that has probability zero."""
+        carry = self._after(prefix)
+        if not bool(carry.possible):
+            raise ValueError("the prefix has probability zero in this HMM, so nothing follows it")
+        return carry.rows(torch.zeros(n, dtype=torch.long, device=carry.tokens.device))
 
     def _after(self, prefix: Tensor | Sequence[int] | None) -> Carry:
         """The state after one sequence of token ids."""

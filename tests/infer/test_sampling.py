@@ -172,3 +172,16 @@ def test_all_but_no_temperature(kind, temperature):
     hmm = random_hmm(kind, dtype=torch.float32)
     cold = hmm.sample(3, length=6, prefix=[1], temperature=temperature)
     assert torch.equal(cold, hmm.sample(3, length=6, prefix=[1], temperature=0.0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_are_drawn_with_the_tokens(kind):
+    hmm = model(kind)
+    tokens, states = hmm.sample_with_states(DRAWS, 2, generator=torch.Generator().manual_seed(3))
+    same = hmm.sample(DRAWS, 2, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(tokens, same) and tokens.shape == states.shape
+    pairs = all_sequences(hmm.num_states * hmm.vocabulary_size, 2)
+    joint = hmm.joint_log_prob(pairs % hmm.vocabulary_size, pairs // hmm.vocabulary_size)
+    assert_drawn_from(states * hmm.vocabulary_size + tokens, pairs, joint.double().exp())
+    tokens, states = hmm.sample_with_states(3, 0, [1, 2])
+    assert tokens.shape == states.shape == (3, 0)

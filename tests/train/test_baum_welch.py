@@ -22,7 +22,11 @@ from bighmm.lm.evaluation import deviation_from_one
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.model.support import PerToken
 from bighmm.model.transitions import Table
-from bighmm.train.expectation_maximisation import ExpectationMaximisation, improved
+from bighmm.train.expectation_maximisation import (
+    ExpectationMaximisation,
+    Pseudocounts,
+    improved,
+)
 from bighmm.train.loop import Stopped, Training
 from bighmm.train.recipe import from_dict, read_recipe
 from bighmm.train.runner import on_device
@@ -470,3 +474,21 @@ def test_from_the_command_line(ask, bighmm, text, tmp_path):
 def test_the_recipe_of_the_paper():
     recipe = read_recipe(ROOT / "papers" / "lee2025" / "recipes" / "baum-welch.toml")
     assert recipe.training.optimizer == "baum-welch" and recipe.model.support == "dense"
+
+
+@pytest.mark.parametrize("kind", ["dense-table", "blocked-flat"])
+def test_what_is_added_may_differ_between_tables(kind):
+    hmm = random_hmm(kind, seed=4)
+    counts = hmm.expected_counts(torch.tensor([[1, 2, 0, 3, 4, 2]]))
+    added = Pseudocounts(0.5, torch.rand(hmm.num_states, hmm.num_states).double(), -0.01)
+    found = HMM.of(improved(hmm, counts, smoothing=added))
+    start = counts.start + 0.5
+    torch.testing.assert_close(found.start.exp(), start / start.sum())
+    moves = counts.transition + added.transition
+    torch.testing.assert_close(
+        found.transitions.log_probs().exp(), moves / moves.sum(1, keepdim=True)
+    )
+    words = (counts.emission - 0.01).clamp(min=0)
+    shares = words / hmm.support.sum_by_state(words)
+    torch.testing.assert_close(found.emission.exp()[words > 0], shares[words > 0])
+    assert not found.emission.isnan().any()

@@ -60,6 +60,27 @@ def sample(
     return collect(lambda _: sampler.step(generator, temperature), rows, steps, stop, device)
 
 
+def sample_with_states(
+    model: Model,
+    carry: Carry,
+    length: int,
+    generator: torch.Generator | None,
+    impl: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """As `sample` at temperature 1: token ids (N, L), and the states (N, L) that emit them."""
+    if can_loop(model, impl) and _tables_pay(model, len(carry.tokens)):
+        return _draw_in_loops(model, carry, length, None, generator, with_states=True)
+    sampler, states = AncestralSampler(model, carry), []
+
+    def step(place: int) -> Tensor:
+        tokens = sampler.step(generator, 1.0)
+        states.append(sampler.state)
+        return tokens
+
+    tokens = collect(step, len(carry.tokens), length, None, carry.tokens.device)
+    return tokens, torch.stack(states, dim=1) if states else torch.zeros_like(tokens)
+
+
 def collect(
     step: Callable[[int], Tensor], rows: int, steps: int, stop: int | None, device: torch.device
 ) -> Tensor:
@@ -95,6 +116,24 @@ def _sample_in_loops(
     generator: torch.Generator | None,
 ) -> Tensor:
     """As `AncestralSampler`, with compiled loops."""
+    steps, stop = (max_length, model.end) if length is None else (length, None)
+    tokens, _ = _draw_in_loops(model, carry, steps, stop, generator)
+    if stop is None:
+        return tokens
+    ended = (tokens == stop).cumsum(1) > 0
+    last = int((~ended).sum(1).max()) + 1
+    return tokens.masked_fill(ended, stop)[:, :last]
+
+
+def _draw_in_loops(
+    model: Model,
+    carry: Carry,
+    steps: int,
+    stop: int | None,
+    generator: torch.Generator | None,
+    with_states: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Tokens (N, L), and the states (N, L) that emit them; ends when all rows have had `stop`."""
     start, moves, words = model.start, model.transitions, model.emissions
     tables = (
         cached_object(model, "_summed", lambda: table_chain.cumulated(start.unsqueeze(0))),
@@ -102,23 +141,20 @@ def _sample_in_loops(
         cached_object(words, "_summed", lambda: table_chain.cumulated(words.table.T)),
     )
     rows, device = len(carry.tokens), start.device
-    steps, stop = (max_length, model.end) if length is None else (length, None)
     each = AT_ONCE if stop is not None else memory.at_once(2 * rows, device)
     end = model.end if model.reset else None
-    states = draw(carry.log_alpha, generator) if steps else torch.zeros_like(carry.tokens)
-    fresh, parts = carry.fresh.clone(), [torch.zeros(rows, 0, dtype=torch.long)]
+    last = draw(carry.log_alpha, generator) if steps else torch.zeros_like(carry.tokens)
+    fresh, tokens = carry.fresh.clone(), [torch.zeros(rows, 0, dtype=torch.long)]
+    states = [tokens[0]] if with_states else [tokens[0][:0]]
     for first in range(0, steps, each):
         shape = (min(each, steps - first), 2, rows)
         chosen = torch.rand(shape, generator=generator, dtype=torch.float64)
-        parts.append(table_chain.draw_tokens(states, fresh, tables, chosen, end))
-        if stop is not None and bool((parts[-1] == stop).any(1).all()):
+        drawn = table_chain.draw_tokens(last, fresh, tables, chosen, end, with_states)
+        for parts, part in zip((tokens, states), drawn, strict=True):
+            parts.append(part)
+        if stop is not None and bool((tokens[-1] == stop).any(1).all()):
             break
-    tokens = torch.cat(parts, dim=1)
-    if stop is None:
-        return tokens
-    ended = (tokens == stop).cumsum(1) > 0
-    last = int((~ended).sum(1).max()) + 1
-    return tokens.masked_fill(ended, stop)[:, :last]
+    return torch.cat(tokens, dim=1), torch.cat(states, dim=1)
 
 
 class AncestralSampler:

@@ -84,35 +84,70 @@ def baum_welch(
     return Fitted(hmm, log_probs)
 
 
+class Pseudocounts(NamedTuple):
+    """What is added to expected counts, a number for a whole table or one for each of its cells.
+
+    Below 0 it takes away, and what would be less than none is none.
+    """
+
+    start: float | Tensor  # (Z,)
+    transition: float | Tensor  # (Z, Z)
+    emission: float | Tensor  # (V, K)
+
+
 @torch.no_grad()
 def improved(
-    model: Model, counts: Counts | Sums, step_size: float | Tensor = 1.0, smoothing: float = 0.0
+    model: Model,
+    counts: Counts | Sums,
+    step_size: float | Tensor = 1.0,
+    smoothing: float | Pseudocounts = 0.0,
 ) -> Model:
     """The same model with tables of new probabilities, from its expected counts."""
-
-    def mixed(old: Tensor, counts: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
-        """`sums` adds up what belongs to one distribution, for each of its cells."""
-        possible, smallest = old > -torch.inf, torch.finfo(old.dtype).tiny
-        used = sums(counts) > smallest
-        counts = torch.where(possible, counts + smoothing, 0.0)
-        probs = torch.lerp(old.exp(), counts / sums(counts), step_size)
-        return torch.where(possible & used, probs.clamp(min=smallest).log(), old)
-
+    added = smoothing if isinstance(smoothing, Pseudocounts) else Pseudocounts(*[smoothing] * 3)
     moves = model.transitions.log_probs()
     small = max(moves.numel(), model.emission.numel()) <= COMPILED
-    if small and can_loop(model) and not isinstance(step_size, Tensor):
-        given = (step_size, smoothing)
-        start = shares(model.start.unsqueeze(0), counts.start.unsqueeze(0), *given).squeeze(0)
-        moves = shares(moves, counts.transition, *given)
-        emissions = EmissionTable(shares(model.emission, counts.emission, *given, by_column=True))
-        return dataclasses.replace(
-            model, start=start, transitions=Table(moves), emissions=emissions
+    plain = all(isinstance(number, float | int) and number >= 0 for number in added)
+    if small and plain and can_loop(model) and not isinstance(step_size, Tensor):
+        start, moves, emission = _in_loops(model, moves, counts, step_size, added)
+    else:
+        start = _mixed(model.start, counts.start, lambda n: n.sum(), step_size, added.start)
+        emission = _mixed(
+            *(model.emission, counts.emission, model.support.sum_by_state),
+            *(step_size, added.emission),
         )
-    start = mixed(model.start, counts.start, lambda n: n.sum())
-    moves = mixed(moves, counts.transition, lambda n: n.sum(1, keepdim=True))
-    emission = mixed(model.emission, counts.emission, model.support.sum_by_state)
+        moves = _mixed(
+            *(moves, counts.transition, lambda n: n.sum(1, keepdim=True)),
+            *(step_size, added.transition),
+        )
     emissions = EmissionTable(emission)
     return dataclasses.replace(model, start=start, transitions=Table(moves), emissions=emissions)
+
+
+def _mixed(
+    old: Tensor,
+    counts: Tensor,
+    sums: Callable[[Tensor], Tensor],
+    step_size: float | Tensor,
+    added: float | Tensor,
+) -> Tensor:
+    """New log-probabilities; `sums` adds up what belongs to one distribution, for each cell."""
+    possible, smallest = old > -torch.inf, torch.finfo(old.dtype).tiny
+    used = sums(counts) > smallest
+    counts = torch.where(possible, (counts + added).clamp(min=0.0), 0.0)
+    total = sums(counts)
+    probs = torch.lerp(old.exp(), counts / total, step_size)
+    used = used & (total > smallest)
+    return torch.where(possible & used, probs.clamp(min=smallest).log(), old)
+
+
+def _in_loops(
+    model: Model, moves: Tensor, counts: Counts | Sums, step_size: float, added: Pseudocounts
+) -> tuple[Tensor, Tensor, Tensor]:
+    """New start, transition and emission tables, with compiled loops."""
+    of_start, of_moves, of_words = (float(number) for number in added)
+    start = shares(model.start.unsqueeze(0), counts.start.unsqueeze(0), step_size, of_start)
+    emission = shares(model.emission, counts.emission, step_size, of_words, by_column=True)
+    return start.squeeze(0), shares(moves, counts.transition, step_size, of_moves), emission
 
 
 class ExpectationMaximisation:

@@ -224,8 +224,11 @@ def draw_tokens(
     sums: tuple[np.ndarray, np.ndarray, np.ndarray],
     chosen: Tensor,
     end: int | None,
-) -> Tensor:
+    with_states: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Tokens (N, L) that follow `states` (N,), which are changed to the last ones, as is `fresh`.
+
+    Second, if it is asked for, the states (N, L) that emit them.
 
     sums: of start (1, Z), transition (Z, Z) and emission (Z, V), from `cumulated`.
     chosen (L, 2, N): random numbers from 0 to 1, for the state and the token of each place.
@@ -234,9 +237,9 @@ def draw_tokens(
     from bighmm.ops.table_chain import draws
 
     tokens = np.empty((len(states), len(chosen)), np.int64)
-    last = -1 if end is None else end
-    draws.draw_tokens(states.numpy(), fresh.numpy(), *sums, chosen.numpy(), last, tokens)
-    return torch.from_numpy(tokens)
+    path, last = np.empty_like(tokens[: len(tokens) * with_states]), -1 if end is None else end
+    draws.draw_tokens(states.numpy(), fresh.numpy(), *sums, chosen.numpy(), last, tokens, path)
+    return torch.from_numpy(tokens), torch.from_numpy(path)
 
 
 def shares(

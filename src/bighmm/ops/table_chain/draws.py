@@ -8,8 +8,11 @@ from bighmm.ops.jit import jit
 
 
 @jit()
-def draw_tokens(states, fresh, start, moves, words, chosen, end, tokens):
-    """Tokens (N, L) after `states` (N,); see `table_chain.draw_tokens`. end: -1 for none."""
+def draw_tokens(states, fresh, start, moves, words, chosen, end, tokens, path):
+    """Tokens (N, L) after `states` (N,); see `table_chain.draw_tokens`. end: -1 for none.
+
+    path (N, L): the states that emit them; or empty.
+    """
     for n in range(len(states)):
         state, anew = states[n], fresh[n]
         for place in range(len(chosen)):
@@ -17,6 +20,8 @@ def draw_tokens(states, fresh, start, moves, words, chosen, end, tokens):
             token = _look_up(words[state], chosen[place, 1, n])
             anew = token == end
             tokens[n, place] = token
+            if len(path):
+                path[n, place] = state
         states[n], fresh[n] = state, anew
 
 
