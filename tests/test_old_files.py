@@ -123,7 +123,7 @@ def test_sequences(place, name):
     expected = ANSWERS["sequences"][name]
     clicks = [np.array(row) for row in ANSWERS["sequences"]["clicks"]]
     model = SequenceHMM.load(Path("sequences") / name)
-    close(model.score_samples(clicks), expected["scores"])
+    close(model.score_sequences(clicks), expected["scores"])
     assert [row.tolist() for row in model.predict(clicks)] == expected["predict"]
     close(model.next_proba(clicks), expected["next"])
     assert model.sample(2, 5, random_state=1).tolist() == expected["sample"]

@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from bighmm.base.caching import cached_object
+from bighmm.base.files import hub_folder
 from bighmm.hmm import HMM
-from bighmm.sequences import saving
-from bighmm.sequences.fitting import check_settings, fit
-from bighmm.sequences.rows import Rows, read_rows
+from bighmm.sequences import answers, criteria, saving
+from bighmm.sequences.alphabet import Alphabet
+from bighmm.sequences.baum_welch import step_on_batch
+from bighmm.sequences.beginnings import first_tables
+from bighmm.sequences.errors import not_fitted
+from bighmm.sequences.fitting import fit
+from bighmm.sequences.gaps import unfitted, with_gaps
+from bighmm.sequences.online import OnlineFilter
+from bighmm.sequences.reading import read
+from bighmm.sequences.rows import Rows
+from bighmm.sequences.settings import check_settings, check_unseen
+from bighmm.sequences.tables import checked_table, hmm_of, tables_of, unseen_share
 
 RandomState = Any  # None, a whole number, or one of NumPy's two kinds of generators
 
 
 class SequenceHMM:
-    """An HMM of sequences of whole numbers.
+    """An HMM of sequences of symbols, which are whole numbers or strings.
 
     n_states: hidden states.
-    n_symbols: symbols are 0 … n_symbols - 1; None: as many as the fitted sequences have. A symbol
-        outside is refused with one sentence. One that is inside, but that fitting did not see, has
-        a probability near zero, or what `smoothing` gives it.
+    n_symbols: symbols are 0 … n_symbols - 1; None: as many as the fitted sequences have. One that
+        is inside, but that fitting did not see, has a probability near zero, or what `smoothing`
+        gives it.
+    symbols: all strings that may occur, where symbols are strings; None: those that are fitted.
+    unseen: of a symbol at prediction that fitting did not see: "error" refuses it with one
+        sentence; "smooth" gives it a share of every state's emissions, estimated from how often a
+        symbol was new in what was fitted (Witten and Bell).
     support: which states may emit a symbol. "dense": all; "blocked": those of its block, out of
         `n_blocks` that Brown clustering finds; "per-symbol": `n_states_per_symbol` random ones.
     parameterisation: "scalar" for tables, or another one such as "neural", with its `options` as
@@ -32,28 +48,46 @@ class SequenceHMM:
     optimizer: "baum-welch" for tables, on all sequences at every iteration; "adamw" for any
         parameters, an iteration being one pass in batches of `batch_size` sequences at rate `lr`.
     iterations: the most there may be. They end before if the log-probability of a symbol changes
-        by less than `tolerance`.
+        by less than `tolerance` or, if `tol` is given, that of all sequences by less than `tol`, as
+        in hmmlearn. If they do not, there is a warning.
     smoothing: Baum-Welch adds it to every expected count. Where it is 0 the likelihood never falls.
+    startprob_prior, transmat_prior, emissionprob_prior: Dirichlet priors, each a number or one for
+        every cell; 1 is none, and None is 1 + `smoothing`.
+    params: the tables that Baum-Welch changes: s (start), t (transitions), e (emissions).
+    init_params: the tables that it draws at random first. The others come from `initial`, or from
+        what the attributes below were set to, or fitted to before. None: all, or none if there is
+        an `initial` HMM.
     n_init: fit so often from random beginnings, and keep the likeliest: either optimizer may end in
         a local optimum.
     initial: an `HMM` that Baum-Welch begins with, instead of a random one.
     random_state: the same number, the same model.
+    verbose: whether each iteration tells its log-probability, on stderr.
 
     Sequences are a list of arrays, or one array with `lengths` as in hmmlearn; answers for every
-    symbol come back in the same form. All of it runs on the CPU. After `fit`: `hmm_`, the `HMM` in
-    float64; `n_symbols_`; `history_`, the log-probability of all sequences before each iteration
-    and after the last.
+    symbol come back in the same form. A list of lists of one symbol each is a column, so one
+    sequence. A symbol is missing where it is None, NaN or -1, or has NumPy's mask; fitting and all
+    questions sum over what it may be. All of it runs on the CPU.
+
+    After `fit`: `hmm_`, the `HMM` in float64; `n_symbols_`, and `symbols_` if they are strings;
+    `history_`, the log-probability of all sequences before each iteration and after the last;
+    `n_iter_` and `converged_`; `init_scores_`, the log-probability reached from each beginning.
+    `startprob_`, `transmat_` and `emissionprob_` are the tables. They can be set, too, before
+    fitting or instead of it.
     """
 
     hmm_: HMM
-    n_symbols_: int
     history_: list[float]
+    converged_: bool
+    init_scores_: list[float]
+    n_batches_: int
 
     def __init__(
         self,
-        n_states: int,
+        n_states: int = 1,
         n_symbols: int | None = None,
         *,
+        symbols: Sequence[str] | None = None,
+        unseen: Literal["error", "smooth"] = "error",
         support: Literal["dense", "blocked", "per-symbol"] = "dense",
         n_blocks: int = 8,
         n_states_per_symbol: int = 8,
@@ -62,107 +96,261 @@ class SequenceHMM:
         optimizer: Literal["baum-welch", "adamw"] = "baum-welch",
         iterations: int = 100,
         tolerance: float = 1e-5,
+        tol: float | None = None,
         smoothing: float = 0.0,
+        startprob_prior: Any = None,
+        transmat_prior: Any = None,
+        emissionprob_prior: Any = None,
+        params: str = "ste",
+        init_params: str | None = None,
         lr: float = 0.01,
         batch_size: int = 32,
         n_init: int = 1,
         initial: HMM | None = None,
         random_state: RandomState = None,
+        verbose: bool = False,
         **renamed: Any,
     ) -> None:
         # Only stored here, as scikit-learn's clone asks for; `fit` checks them.
         self.n_states, self.n_symbols = n_states, n_symbols
+        self.symbols, self.unseen = symbols, unseen
         self.support, self.n_blocks = support, n_blocks
         self.n_states_per_symbol, self.parameterisation = n_states_per_symbol, parameterisation
         self.options = options
-        self.optimizer, self.iterations, self.tolerance = optimizer, iterations, tolerance
-        self.smoothing, self.lr, self.batch_size = smoothing, lr, batch_size
+        self.optimizer, self.iterations = optimizer, iterations
+        self.tolerance, self.tol, self.smoothing = tolerance, tol, smoothing
+        self.startprob_prior, self.transmat_prior = startprob_prior, transmat_prior
+        self.emissionprob_prior = emissionprob_prior
+        self.params, self.init_params = params, init_params
+        self.lr, self.batch_size = lr, batch_size
         self.n_init, self.initial, self.random_state = n_init, initial, random_state
+        self.verbose = verbose
         self._use_old_names(renamed)
 
-    def fit(self, X: Any, lengths: Any = None) -> SequenceHMM:
-        """Fit to sequences, from the beginning. Raises ValueError for what cannot be fitted."""
+    @classmethod
+    def from_hmm(
+        cls, hmm: HMM, *, symbols: Sequence[str] | None = None, **settings: Any
+    ) -> SequenceHMM:
+        """An estimator with the distributions of an `HMM`, as if it had been fitted.
+
+        symbols: names of its tokens. settings: other arguments of the constructor.
+
+        Raises ValueError for an HMM with an end mark, and if there are not as many symbols.
+        """
+        if hmm.end is not None:
+            raise ValueError("a SequenceHMM has no end mark; give an HMM whose end is None")
+        names = None if symbols is None else tuple(symbols)
+        if names is not None and len({*names}) != hmm.vocabulary_size:
+            raise ValueError(f"the HMM has {hmm.vocabulary_size} tokens, not {len(names)} symbols")
+        size = hmm.vocabulary_size
+        model = cls(hmm.num_states, None if names else size, symbols=symbols, **settings)
+        model._become(hmm.to("cpu", torch.float64), Alphabet(size, names))
+        return model
+
+    @classmethod
+    def from_tables(
+        cls,
+        startprob: Any,
+        transmat: Any,
+        emissionprob: Any,
+        *,
+        symbols: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> SequenceHMM:
+        """An estimator with these probabilities: start (Z,), transitions (Z, Z), emissions (Z, V).
+
+        Raises ValueError if shapes do not fit, or rows do not add up to one.
+        """
+        given = (startprob, transmat, emissionprob)
+        tables = [torch.as_tensor(np.asarray(table, np.float64)) for table in given]
+        return cls.from_hmm(HMM.from_probs(*tables), symbols=symbols, **settings)
+
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> SequenceHMM:
+        """Fit to sequences, from the beginning; `y` is not used.
+
+        Raises ValueError for what cannot be fitted.
+        """
         check_settings(self)
-        rows = read_rows(X, lengths)
-        if rows.symbols == 0:
-            raise ValueError("the sequences hold no symbols, so there is nothing to fit")
-        known = self.n_symbols
-        if known is None:
-            known = max(int(row.max()) for row in rows.rows if len(row)) + 1
-        rows.check_known(known)
-        seed = seed_of(self.random_state)
-        found = [fit(self, rows, known, seed + i) for i in range(self.n_init)]
-        self.hmm_, self.history_ = max(found, key=lambda one: one[1][-1])
-        self.n_symbols_ = known
+        given = read(X, lengths)
+        _warn_of_lengths(y, lengths, given.joined, sum(len(s.values) for s in given.sequences))
+        alphabet = Alphabet.of(given, self.n_symbols, self.symbols)
+        rows = alphabet.rows(given)
+        found = fit(self, rows, seed_of(self.random_state), self._known())
+        self._become(found.hmm, alphabet, found.history, found.converged, rows.observed)
+        self.init_scores_ = found.scores
         return self
 
-    def score(self, X: Any, lengths: Any = None) -> float:
-        """log p of all sequences together, in nats, as hmmlearn's `score`."""
-        return float(self.score_samples(X, lengths).sum())
+    def partial_fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> SequenceHMM:
+        """One step of Baum-Welch on some sequences, of a stream that does not end.
 
-    def score_samples(self, X: Any, lengths: Any = None) -> np.ndarray:
+        The first call sets the symbols, from `n_symbols`, `symbols` or what it is given. Step
+        number k goes (k + 1)^-0.6 of the way from the tables to those that fit its sequences.
+        """
+        check_settings(self)
+        if self.optimizer != "baum-welch":
+            raise ValueError("partial_fit is a step of Baum-Welch; use optimizer='baum-welch'")
+        given = read(X, lengths)
+        if self.__sklearn_is_fitted__():
+            alphabet, hmm, steps, observed = self._alphabet, self.hmm_, self.n_batches_, self._seen
+            rows = alphabet.rows(given)
+        else:
+            alphabet, steps, observed = Alphabet.of(given, self.n_symbols, self.symbols), 0, 0
+            rows = alphabet.rows(given)
+            hmm = first_tables(self, rows, seed_of(self.random_state), self._known())
+        if rows.observed:
+            hmm = step_on_batch(self, rows, hmm, steps)
+        history = getattr(self, "history_", [])
+        self._become(hmm, alphabet, history, False, observed + rows.observed)
+        self.n_batches_ = steps + 1
+        return self
+
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+        """log p of all sequences together, in nats, as hmmlearn's `score`; `y` is not used."""
+        hmm, rows = self._ask(X, lengths)
+        _warn_of_lengths(y, lengths, rows.joined, rows.positions)
+        return float(answers.log_probs(hmm, rows).sum())
+
+    def score_sequences(self, X: Any, lengths: Any = None) -> np.ndarray:
         """log p (N,) of each sequence; 0 for an empty one."""
-        rows = self._read(X, lengths)
-        found = np.zeros(len(rows.rows))
-        for chosen, ids, sizes in rows.batches():
-            found[chosen] = self.hmm_.log_prob(ids, sizes).numpy()
-        return found
+        return answers.log_probs(*self._ask(X, lengths))
+
+    def score_samples(
+        self, X: Any, lengths: Any = None
+    ) -> tuple[float, np.ndarray | list[np.ndarray]]:
+        """log p of all sequences together, and `predict_proba`, as hmmlearn's `score_samples`."""
+        hmm, rows = self._ask(X, lengths)
+        scores, found = answers.marginals(hmm, rows)
+        return float(scores.sum()), rows.like_given(found)
+
+    def decode(
+        self, X: Any, lengths: Any = None, algorithm: Literal["viterbi", "map"] = "viterbi"
+    ) -> tuple[float, np.ndarray | list[np.ndarray]]:
+        """log p(sequences, states), and the states: of the most likely path ("viterbi"), or the
+        most likely one at each position by itself ("map").
+
+        The states are -1 in a sequence of probability zero. Those of "map" may be a path that is
+        impossible; the log-probability is -inf then.
+        """
+        ways = {"viterbi": answers.best_paths, "map": answers.likeliest_states}
+        if algorithm not in ways:
+            raise ValueError(f"algorithm must be 'viterbi' or 'map', not {algorithm!r}")
+        hmm, rows = self._ask(X, lengths)
+        scores, found = ways[algorithm](hmm, rows)
+        return float(scores.sum()), rows.like_given(found)
 
     def predict(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
         """The states of the most likely path; -1 in a sequence of probability zero."""
-        rows = self._read(X, lengths)
-        found = [np.empty(0, np.int64)] * len(rows.rows)
-        for chosen, ids, sizes in rows.batches():
-            paths = self.hmm_.viterbi(ids, sizes).states.numpy()
-            for number, path, size in zip(chosen, paths, sizes.tolist(), strict=True):
-                found[number] = path[:size]
-        return rows.like_given(found)
+        return self.decode(X, lengths)[1]
 
     def predict_proba(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
         """p(state | sequence) (T, Z) for every symbol; 0 in a sequence of probability zero."""
-        rows = self._read(X, lengths)
-        states_in_all = self.hmm_.num_states
-        found = [np.empty((0, states_in_all))] * len(rows.rows)
-        for chosen, ids, sizes in rows.batches(cost_per_position=states_in_all):
-            posterior = self.hmm_.posterior(ids, sizes)
-            every = posterior.marginals
-            if not self.hmm_.support.is_dense:
-                # Where there is no state the marginal is 0, and adds nothing to state 0.
-                states = posterior.states.clamp(min=0)
-                every = every.new_zeros(*ids.shape, states_in_all)
-                every.scatter_add_(2, states, posterior.marginals)
-            for number, probs, size in zip(chosen, every.numpy(), sizes.tolist(), strict=True):
-                found[number] = probs[:size]
-        return rows.like_given(found)
+        return self.score_samples(X, lengths)[1]
 
     def next_proba(self, X: Any, lengths: Any = None) -> np.ndarray:
-        """p (N, V) of the symbol that follows each sequence."""
-        rows = self._read(X, lengths)
-        found = np.zeros((len(rows.rows), self.n_symbols_))
-        for chosen, ids, sizes in rows.batches():
-            found[chosen] = self.hmm_.next_token(ids, sizes).exp().numpy()
-        return found
+        """p (N, V) of the symbol that follows each sequence, among those that are known."""
+        return answers.next_symbols(*self._ask(X, lengths))
+
+    def filter(self) -> OnlineFilter:
+        """A filter that takes in a stream symbol by symbol; see `OnlineFilter`."""
+        self._fitted()
+        check_unseen(self.unseen)
+
+        def number(symbol: Any) -> int:
+            return int(self._rows(read([symbol])).rows[0][0])
+
+        return OnlineFilter(self._model(gapped=True), self.n_symbols_, number)
 
     def sample(
-        self, n: int = 1, length: int = 10, prefix: Any = None, random_state: RandomState = None
-    ) -> np.ndarray:
-        """n sequences (n, length) of what follows `prefix`, without it."""
+        self,
+        n: int = 1,
+        length: int = 10,
+        prefix: Any = None,
+        random_state: RandomState = None,
+        *,
+        return_states: bool = False,
+    ) -> Any:
+        """n sequences (n, length) of what follows `prefix`, without it.
+
+        With `return_states` a second array (n, length) has the states that emitted them.
+        """
         hmm = self._fitted()
         generator = torch.Generator().manual_seed(seed_of(random_state))
         before = None
         if prefix is not None and np.size(prefix):
-            rows = self._read(prefix, [np.size(prefix)])
+            asked, rows = self._ask(prefix, [np.size(prefix)])
             before = torch.from_numpy(rows.rows[0])
-        return hmm.sample(n, length, before, generator).numpy()
+            if asked is not hmm:  # states after gaps are known of the other model alone
+                raise ValueError("a prefix must have symbols that are known and not missing")
+        if not return_states:
+            return self._alphabet.symbols(hmm.sample(n, length, before, generator).numpy())
+        tokens, states = hmm.sample_with_states(n, length, before, generator)
+        return self._alphabet.symbols(tokens.numpy()), states.numpy()
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        """Akaike's criterion on these sequences, for the tables in `params`: lower is better."""
+        free = criteria.free_parameters(self._fitted(), self.params)
+        return criteria.aic(self.score(X, lengths=lengths), free)
+
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        """The Bayesian criterion on these sequences, as `aic`; missing symbols do not count."""
+        hmm, rows = self._ask(X, lengths)
+        free = criteria.free_parameters(self.hmm_, self.params)
+        return criteria.bic(float(answers.log_probs(hmm, rows).sum()), free, rows.observed)
+
+    def get_stationary_distribution(self) -> np.ndarray:
+        """The distribution (Z,) of the states in the long run, which a step does not change."""
+        return criteria.stationary(self._fitted())
+
+    @property
+    def n_symbols_(self) -> int:
+        self._fitted()
+        return self._alphabet.size
+
+    @property
+    def symbols_(self) -> list[str] | None:
+        """The strings by their number; None where symbols are numbers."""
+        self._fitted()
+        return None if self._alphabet.names is None else list(self._alphabet.names)
+
+    @property
+    def n_iter_(self) -> int:
+        """How many iterations the last fit took."""
+        self._fitted()
+        return max(0, len(self.history_) - 1)
+
+    @property
+    def startprob_(self) -> np.ndarray:
+        """p(first state) (Z,)."""
+        return self._table("s")
+
+    @startprob_.setter
+    def startprob_(self, value: Any) -> None:
+        self._set_table("s", value)
+
+    @property
+    def transmat_(self) -> np.ndarray:
+        """p(next state | state) (Z, Z)."""
+        return self._table("t")
+
+    @transmat_.setter
+    def transmat_(self, value: Any) -> None:
+        self._set_table("t", value)
+
+    @property
+    def emissionprob_(self) -> np.ndarray:
+        """p(symbol | state) (Z, V)."""
+        return self._table("e")
+
+    @emissionprob_.setter
+    def emissionprob_(self, value: Any) -> None:
+        self._set_table("e", value)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted model to a folder, whole or not at all.
 
         One that `save` wrote before is replaced; ValueError if the folder holds anything else.
         """
-        hmm = self._fitted()
-        settings = self.get_params()
-        saving.save(saving.Saved(settings, hmm, self.n_symbols_, self.history_), Path(folder))
+        saving.save(self._saved(), Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path) -> SequenceHMM:
@@ -172,8 +360,22 @@ class SequenceHMM:
             model = cls(**found.settings)
         except TypeError as error:
             raise ValueError(f"{folder} is damaged: {error}") from None
-        model.hmm_, model.n_symbols_, model.history_ = found.hmm, found.n_symbols, found.history
+        model._become(found.hmm, found.alphabet, found.history, found.converged, found.observed)
+        model.n_batches_ = found.batches
         return model
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the fitted model to the Hugging Face hub; options are those of its mixin."""
+        from bighmm.sequences.hub import HubFolder
+
+        saved = self._saved()
+        return HubFolder(lambda folder: saving.write(saved, folder)).push_to_hub(repo_id, **options)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, **options: Any) -> SequenceHMM:
+        """A model from its local folder, or from the hub by its name there."""
+        local = Path(folder).expanduser()
+        return cls.load(local if local.is_dir() else hub_folder(str(folder), **options))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of the constructor, by name."""
@@ -194,6 +396,14 @@ class SequenceHMM:
         given = {k: v for k, v in self.get_params().items() if v is not defaults[k]}
         return f"SequenceHMM({', '.join(f'{k}={v!r}' for k, v in given.items())})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the model as a drawing, once it is fitted."""
+        from bighmm.sequences.drawing import drawing, words
+
+        if not self.__sklearn_is_fitted__():
+            return words(repr(self))
+        return drawing(self.hmm_, self._alphabet.name, repr(self))
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "hmm_")
 
@@ -204,8 +414,70 @@ class SequenceHMM:
         return Tags(
             estimator_type=None,
             target_tags=TargetTags(required=False),
-            input_tags=InputTags(two_d_array=False),
+            input_tags=InputTags(two_d_array=True, categorical=True, string=True, allow_nan=True),
         )
+
+    def _become(
+        self,
+        hmm: HMM,
+        alphabet: Alphabet,
+        history: list[float] | None = None,
+        converged: bool = False,
+        observed: int = 0,
+    ) -> None:
+        """Have this HMM; observed: how many symbols it was fitted to."""
+        self.hmm_, self._alphabet, self.history_ = hmm, alphabet, history or []
+        self.converged_, self._seen, self.n_batches_ = converged, observed, 0
+        self._tables: dict[str, np.ndarray] = {}
+
+    def _known(self) -> HMM | dict[str, np.ndarray]:
+        """What tables come from that fitting does not draw."""
+        return self.hmm_ if self.__sklearn_is_fitted__() else getattr(self, "_tables", {})
+
+    def _table(self, letter: str) -> np.ndarray:
+        set_before = getattr(self, "_tables", {})
+        return set_before[letter] if letter in set_before else tables_of(self._fitted())[letter]
+
+    def _set_table(self, letter: str, value: Any) -> None:
+        fitted = self.__sklearn_is_fitted__()
+        states = self.hmm_.num_states if fitted else self.n_states
+        tables = tables_of(self.hmm_) if fitted else getattr(self, "_tables", {})
+        self._tables = tables | {letter: checked_table(letter, value, states)}
+        hmm = hmm_of(self._tables)
+        if hmm is not None:
+            same = fitted and self._alphabet.size == hmm.vocabulary_size
+            self._become(hmm, self._alphabet if same else Alphabet(hmm.vocabulary_size))
+
+    def _fitted(self) -> HMM:
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted()
+        return self.hmm_
+
+    def _saved(self) -> saving.Saved:
+        hmm, facts = self._fitted(), (self.history_, self.converged_, self._seen, self.n_batches_)
+        return saving.Saved(self.get_params(), hmm, self._alphabet, *facts)
+
+    def _ask(self, X: Any, lengths: Any) -> tuple[HMM, Rows]:
+        """The HMM to ask about these sequences, and the sequences in numbers."""
+        self._fitted()
+        check_unseen(self.unseen)
+        rows = self._rows(read(X, lengths))
+        return self._model(rows.gapped), rows
+
+    def _rows(self, given: Any) -> Rows:
+        rows = self._alphabet.rows(given, self.unseen == "smooth")
+        if self.unseen == "smooth":
+            return rows.with_unseen(unfitted(self.hmm_).numpy())
+        return rows
+
+    def _model(self, gapped: bool) -> HMM:
+        """The fitted HMM, with the symbols that are missing or unseen if there are any."""
+        hmm, share = self.hmm_, 0.0
+        if self.unseen == "smooth":
+            share = unseen_share(self._seen, int((~unfitted(hmm)).sum()))
+        elif not gapped:
+            return hmm
+        return cached_object(hmm, f"_with_gaps_{share}", lambda: HMM.of(with_gaps(hmm, share)))
 
     def _use_old_names(self, renamed: dict[str, Any]) -> None:
         """Settings under the names of the first version."""
@@ -219,22 +491,24 @@ class SequenceHMM:
             warnings.warn("'free' is now called 'per-symbol'", DeprecationWarning, stacklevel=3)
             self.support = "per-symbol"
 
-    def _fitted(self) -> HMM:
-        if not hasattr(self, "hmm_"):
-            raise ValueError("this SequenceHMM has not been fitted; call fit first")
-        return self.hmm_
-
-    def _read(self, X: Any, lengths: Any) -> Rows:
-        self._fitted()
-        rows = read_rows(X, lengths)
-        rows.check_known(self.n_symbols_)
-        return rows
-
 
 def _defaults() -> dict[str, Any]:
     """The parameters of the constructor with their defaults."""
     parameters = inspect.signature(SequenceHMM).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+
+def _warn_of_lengths(y: Any, lengths: Any, joined: bool, positions: int) -> None:
+    """Warn where the second argument looks like the lengths that hmmlearn takes there."""
+    if y is None or lengths is not None or not joined:
+        return
+    sizes = np.asarray(y)
+    if sizes.ndim == 1 and sizes.dtype.kind in "iu" and sizes.sum() == positions:
+        warnings.warn(
+            "y is not used; if these are lengths of sequences, give them as lengths=…",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def seed_of(random_state: RandomState) -> int:

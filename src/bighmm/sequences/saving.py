@@ -1,7 +1,7 @@
 """A fitted `SequenceHMM` as a folder.
 
 config.json         its settings, which are those of the next fit; its support, transition family,
-                    number of symbols and history, as they were fitted
+                    symbols and history, as they were fitted
 model.safetensors   start, what the transitions are made of, emissions, the support's tensors
 """
 
@@ -18,42 +18,51 @@ from torch import Tensor
 from bighmm.base.files import (
     check_hashes,
     existing_folder,
-    hashes,
     is_earlier_save,
     replace_folder,
+    sha256_of,
     write_sealed,
 )
 from bighmm.base.json_files import read_object
-from bighmm.base.settings import Positive, fill
+from bighmm.base.settings import Count, Positive, fill
 from bighmm.base.tensor_files import check_numbers, read_tensors, write_tensors
 from bighmm.hmm import HMM
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import restore_support
 from bighmm.model.transitions import restore_transitions
+from bighmm.sequences.alphabet import Alphabet
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-FORMATS = ("bighmm.SequenceHMM 1", "bighmm.SequenceHMM 2")
+FORMATS = ("bighmm.SequenceHMM 1", "bighmm.SequenceHMM 2", "bighmm.SequenceHMM 3")
 TRANSITION, SUPPORT = "transition.", "support."  # what names of tensors begin with
 TOLERANCE = 1e-3  # the largest logarithm of a sum of probabilities
 RENAMED = {"parameters": "parameterisation", "n_alive": "n_states_per_symbol"}
 
 
+@dataclass(frozen=True)
 class Saved:
     """What a folder holds of a fitted model."""
 
-    def __init__(
-        self, settings: dict[str, Any], hmm: HMM, n_symbols: int, history: list[float]
-    ) -> None:
-        self.settings, self.hmm, self.n_symbols, self.history = settings, hmm, n_symbols, history
+    settings: dict[str, Any]
+    hmm: HMM
+    alphabet: Alphabet
+    history: list[float]
+    converged: bool
+    observed: int  # symbols that were fitted
+    batches: int  # that `partial_fit` was given
 
 
 def save(saved: Saved, folder: Path) -> None:
     """Write a fitted model; ValueError if the folder holds anything but an earlier one."""
-    hmm = saved.hmm
-    settings = {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in saved.settings.items()
-    }
+    replace_folder(
+        folder, lambda fresh: write(saved, fresh), keep_previous=False, may_replace=_is_written
+    )
+
+
+def write(saved: Saved, folder: Path) -> None:
+    """Write the files of a fitted model into a folder that exists."""
+    hmm, alphabet = saved.hmm, saved.alphabet
+    settings = {name: _plain(value) for name, value in saved.settings.items()}
     settings["initial"] = None  # the fitted HMM is what is kept
     if not isinstance(settings["random_state"], int):
         settings["random_state"] = None
@@ -66,19 +75,29 @@ def save(saved: Saved, folder: Path) -> None:
         "settings": settings,
         "support": support,
         "transitions": {"family": hmm.transitions.family, "settings": hmm.transitions.settings()},
-        "n_symbols": saved.n_symbols,
+        "n_symbols": alphabet.size,
+        "symbols": None if alphabet.names is None else list(alphabet.names),
         "history": saved.history,
+        "converged": saved.converged,
+        "observed": saved.observed,
+        "batches": saved.batches,
     }
+    write_tensors(folder / WEIGHTS, tensors)
+    files = {WEIGHTS: sha256_of(folder / WEIGHTS)}
+    write_sealed(folder / CONFIG, config | {"files": files})
 
-    def fill(fresh: Path) -> None:
-        write_tensors(fresh / WEIGHTS, tensors)
-        write_sealed(fresh / CONFIG, config | {"files": hashes(fresh)})
 
-    replace_folder(folder, fill, keep_previous=False, may_replace=_is_written)
+def _plain(value: Any) -> Any:
+    """A setting as JSON has it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray | Tensor):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def load(folder: Path) -> Saved:
-    """What `save` wrote, in this format or the first; ValueError if it is not whole."""
+    """What `save` wrote, in this format or an earlier one; ValueError if it is not whole."""
     found = existing_folder(folder)
     if found is None:
         raise ValueError(f"there is no folder {folder}; give one that a SequenceHMM was saved to")
@@ -92,7 +111,15 @@ def load(folder: Path) -> Saved:
         if found_config["format"] == FORMATS[0]:
             found_config, tensors = _of_first_format(found_config, tensors)
         config = fill(Config, found_config, "its configuration")
-        return Saved(config.settings, _hmm(config, tensors), config.n_symbols, config.history)
+        return Saved(
+            config.settings,
+            _hmm(config, tensors),
+            _alphabet(config),
+            config.history,
+            config.converged,
+            config.observed,
+            config.batches,
+        )
     except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
         if str(folder) in str(error):
             raise
@@ -120,6 +147,19 @@ class Config:
     n_symbols: Positive
     history: list[float]
     files: dict[str, str]
+    symbols: list[str] | None = None
+    converged: bool = False
+    observed: Count = 0
+    batches: Count = 0
+
+
+def _alphabet(config: Config) -> Alphabet:
+    """The symbols; ValueError if there are not as many as the model has."""
+    if config.symbols is None:
+        return Alphabet(config.n_symbols)
+    if len({*config.symbols}) != config.n_symbols or len(config.symbols) != config.n_symbols:
+        raise ValueError(f"its symbols are not {config.n_symbols} different strings")
+    return Alphabet(config.n_symbols, tuple(config.symbols))
 
 
 def _hmm(config: Config, tensors: dict[str, Tensor]) -> HMM:

@@ -1,0 +1,94 @@
+"""The symbols of a model: whole numbers from 0 on, or strings that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bighmm.sequences.reading import Given, Sequence
+from bighmm.sequences.rows import Rows
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    size: int
+    names: tuple[str, ...] | None = None  # None where symbols are numbers
+
+    @staticmethod
+    def of(given: Given, n_symbols: int | None, symbols: Iterable[str] | None) -> Alphabet:
+        """The symbols that are asked for, or else those that the sequences have.
+
+        Raises ValueError if sequences that have no symbol are all there is, if both settings are
+        given and do not agree, and for names that are not strings or occur twice.
+        """
+        if not any((~sequence.missing).any() for sequence in given.sequences):
+            raise ValueError("the sequences hold no symbols, so there is nothing to fit")
+        if symbols is not None:
+            names = tuple(symbols)
+            if not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+                raise ValueError("symbols must be strings of which no two are the same")
+            if n_symbols not in (None, len(names)):
+                raise ValueError(f"n_symbols is {n_symbols}, but there are {len(names)} symbols")
+            return Alphabet(len(names), names)
+        present = [s.values[~s.missing] for s in given.sequences if not s.missing.all()]
+        if given.kind == "strings":
+            found = tuple(sorted({name for values in present for name in values}))
+            if n_symbols not in (None, len(found)):
+                raise ValueError(
+                    f"the sequences have {len(found)} different strings, not the n_symbols="
+                    f"{n_symbols}; give the strings as `symbols`"
+                )
+            return Alphabet(len(found), found)
+        if n_symbols is None:
+            n_symbols = max(int(values.max()) for values in present) + 1
+        return Alphabet(n_symbols)
+
+    def rows(self, given: Given, smooth: bool = False) -> Rows:
+        """The sequences in numbers.
+
+        smooth: whether symbols that are not known have a number, too. Otherwise ValueError.
+        """
+        expected = "numbers" if self.names is None else "strings"
+        if given.kind not in (expected, "unknown"):
+            raise ValueError(f"the symbols of this model are {expected}, not {given.kind}")
+        numbered = [
+            self._numbers(sequence, number, smooth)
+            for number, sequence in enumerate(given.sequences)
+        ]
+        return Rows(numbered, self.size, given.joined)
+
+    def symbols(self, numbers: np.ndarray) -> np.ndarray:
+        """The symbols of these numbers, in the same shape."""
+        return numbers if self.names is None else np.array(self.names, dtype=object)[numbers]
+
+    def name(self, number: int) -> str:
+        return str(number) if self.names is None else self.names[number]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names or ())}
+
+    def _numbers(self, sequence: Sequence, number: int, smooth: bool) -> np.ndarray:
+        missing, unseen = self.size, self.size + 1
+        values = sequence.values
+        if sequence.kind == "strings":
+            places = self._places
+            values = np.array([places.get(value, unseen) for value in values], np.int64)
+        if sequence.kind == "unknown":
+            return np.full(len(values), missing, np.int64)
+        unknown = ~sequence.missing & (values >= self.size)
+        if unknown.any() and not smooth:
+            place = int(np.flatnonzero(unknown)[0])
+            raise ValueError(
+                f"symbol {sequence.values[place]} in sequence {number} at position {place} is not "
+                f"known: {self._known()} or set unseen='smooth'"
+            )
+        return np.where(sequence.missing, missing, np.where(unknown, unseen, values))
+
+    def _known(self) -> str:
+        if self.names is None:
+            return f"symbols go from 0 to {self.size - 1}; give a larger n_symbols before fitting,"
+        return "fitting did not see it; give all strings as `symbols` before fitting,"

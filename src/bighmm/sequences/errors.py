@@ -1,0 +1,23 @@
+"""What is raised where nothing has been fitted."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A question was asked of an estimator that has not been fitted."""
+
+
+def not_fitted() -> NotFittedError:
+    """The error to raise; also of scikit-learn's class, where that is in use."""
+    kind = _joint_class() if "sklearn.exceptions" in sys.modules else NotFittedError
+    return kind("this SequenceHMM has not been fitted; call fit first")
+
+
+@cache
+def _joint_class() -> type[NotFittedError]:
+    from sklearn import exceptions
+
+    return type("NotFittedError", (NotFittedError, exceptions.NotFittedError), {})

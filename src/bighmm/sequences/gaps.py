@@ -1,0 +1,65 @@
+"""Symbols that are missing, or that fitting did not see, as two more symbols of a dense model.
+
+What is missing says nothing: every state emits it with probability 1, so that the states are summed
+over and its expected counts are left out. The probabilities of a state then add up to more than
+one, which no question about given sequences minds. An unseen symbol says nothing of the state
+either, but it has a probability, which the others give up a share of theirs for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from bighmm.hmm import HMM
+from bighmm.infer.counts import Sums
+from bighmm.model.emissions import EmissionTable
+from bighmm.model.model import Model
+from bighmm.model.params import Parameterisation
+from bighmm.model.support import Dense, Support
+
+NEVER = math.log(1e-200)  # less than this has a symbol that was not fitted
+
+
+def with_gaps(model: Model, unseen: float = 0.0) -> Model:
+    """The model with the symbols V, which is missing, and V + 1, which was not seen.
+
+    unseen: the share of those that were not seen, from 0 up to below 1.
+    """
+    size, known = model.num_states, model.vocabulary_size
+    table = model.support.emission_rows(model.emission, slice(None)).T  # (V, Z)
+    more = table.new_zeros(2, size)
+    more[1] = math.log(unseen) if unseen else -torch.inf
+    table = torch.cat([table + math.log1p(-unseen), more])
+    return dataclasses.replace(
+        model, emissions=EmissionTable(table), support=Dense(size, known + 2), end=None
+    )
+
+
+def without_gaps(counts: Sums, support: Support) -> Sums:
+    """The counts of `with_gaps` as the model itself has them."""
+    known = counts.emission[: support.vocabulary_size]
+    states = support.states(torch.arange(len(known)))  # (V, K)
+    cells = known.gather(1, states.clamp(min=0)).masked_fill(states < 0, 0.0)
+    return counts._replace(emission=cells)
+
+
+def unfitted(hmm: HMM) -> Tensor:
+    """(V,) bool: the symbols that no state emits, as fitting did not see them."""
+    return hmm.emission.amax(1) < NEVER
+
+
+class WithGaps(Parameterisation):
+    """Parameters whose model is `with_gaps`; training changes them as it would alone."""
+
+    def __init__(self, inner: Parameterisation) -> None:
+        super().__init__()
+        self.inner, self.end = inner, None
+        self.support = Dense(inner.support.num_states, inner.support.vocabulary_size + 2)
+
+    def forward(self, kept: Tensor | None = None) -> Model:
+        assert kept is None, "there is no state dropout here"
+        return with_gaps(self.inner())

@@ -1,0 +1,52 @@
+"""Tables of probabilities that a user sets one by one, under hmmlearn's names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from bighmm.hmm import HMM
+from bighmm.sequences.settings import TABLES
+
+TOLERANCE = 1e-4  # by which a sum may differ from one
+
+
+def checked_table(letter: str, value: Any, states: int) -> np.ndarray:
+    """A table in float64, whose rows add up to one; ValueError if it is none."""
+    name = f"{TABLES[letter]}_"
+    try:
+        table = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a table of numbers") from None
+    shapes = {"s": (states,), "t": (states, states), "e": (states, max(1, *table.shape[-1:], 1))}
+    if table.shape != shapes[letter]:
+        wanted = f"({states}, symbols)" if letter == "e" else shapes[letter]
+        raise ValueError(f"{name} must have the shape {wanted}, not {table.shape}")
+    sums = table.sum(-1)
+    if not np.isfinite(table).all() or (table < 0).any() or (abs(sums - 1) > TOLERANCE).any():
+        raise ValueError(f"the rows of {name} must be probabilities that add up to one")
+    return table / sums[..., np.newaxis]
+
+
+def hmm_of(tables: dict[str, np.ndarray]) -> HMM | None:
+    """The HMM of tables by letter; None as long as one is not there."""
+    if {*tables} < {*TABLES}:
+        return None
+    return HMM.from_probs(*(torch.from_numpy(tables[letter]) for letter in TABLES))
+
+
+def tables_of(hmm: HMM) -> dict[str, np.ndarray]:
+    """Start (Z,), transitions (Z, Z) and emissions (Z, V) by letter; for small models."""
+    return dict(zip(TABLES, (table.numpy() for table in hmm.tables()), strict=True))
+
+
+def unseen_share(observed: int, different: int) -> float:
+    """p of a symbol that was never seen, after so many symbols of so many kinds.
+
+    The estimate of Witten and Bell: it counts how often a symbol was new.
+    """
+    share = different / (observed + different) if observed else 1 / (different + 1)
+    return min(share, math.nextafter(1.0, 0.0))
