@@ -394,9 +394,9 @@ def _sequence(path: Path) -> Any:
     model = SequenceHMM.load(path)
     rows = [[0, 1, 2, 3], [4, 4]]
     following = model.next_proba(rows)
-    check_sums(following.sum(1).tolist(), model.score_samples(rows).tolist())
+    check_sums(following.sum(1).tolist(), model.score_sequences(rows).tolist())
     return {
-        "scores": model.score_samples(rows).tolist(),
+        "scores": model.score_sequences(rows).tolist(),
         "states": [path.tolist() for path in model.predict(rows)],
         "next": following.round(6).tolist(),
         "settings": model.get_params(),

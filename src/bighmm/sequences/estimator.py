@@ -21,6 +21,7 @@ from bighmm.sequences.beginnings import first_tables
 from bighmm.sequences.errors import not_fitted
 from bighmm.sequences.fitting import fit
 from bighmm.sequences.gaps import unfitted, with_gaps
+from bighmm.sequences.old_names import with_old_names
 from bighmm.sequences.online import OnlineFilter
 from bighmm.sequences.reading import read
 from bighmm.sequences.rows import Rows
@@ -81,6 +82,7 @@ class SequenceHMM:
     init_scores_: list[float]
     n_batches_: int
 
+    @with_old_names
     def __init__(
         self,
         n_states: int = 1,
@@ -109,7 +111,6 @@ class SequenceHMM:
         initial: HMM | None = None,
         random_state: RandomState = None,
         verbose: bool = False,
-        **renamed: Any,
     ) -> None:
         # Only stored here, as scikit-learn's clone asks for; `fit` checks them.
         self.n_states, self.n_symbols = n_states, n_symbols
@@ -125,7 +126,6 @@ class SequenceHMM:
         self.lr, self.batch_size = lr, batch_size
         self.n_init, self.initial, self.random_state = n_init, initial, random_state
         self.verbose = verbose
-        self._use_old_names(renamed)
 
     @classmethod
     def from_hmm(
@@ -479,23 +479,11 @@ class SequenceHMM:
             return hmm
         return cached_object(hmm, f"_with_gaps_{share}", lambda: HMM.of(with_gaps(hmm, share)))
 
-    def _use_old_names(self, renamed: dict[str, Any]) -> None:
-        """Settings under the names of the first version."""
-        for name, value in renamed.items():
-            if name not in saving.RENAMED:
-                raise TypeError(f"SequenceHMM has no parameter {name!r}")
-            now = saving.RENAMED[name]
-            warnings.warn(f"{name} is now called {now}", DeprecationWarning, stacklevel=3)
-            setattr(self, now, value)
-        if str(self.support) == "free":
-            warnings.warn("'free' is now called 'per-symbol'", DeprecationWarning, stacklevel=3)
-            self.support = "per-symbol"
-
 
 def _defaults() -> dict[str, Any]:
     """The parameters of the constructor with their defaults."""
     parameters = inspect.signature(SequenceHMM).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+    return {p.name: p.default for p in parameters}
 
 
 def _warn_of_lengths(y: Any, lengths: Any, joined: bool, positions: int) -> None:

@@ -42,6 +42,8 @@ def read(X: Any, lengths: Any = None) -> Given:
     Raises ValueError for anything else, for symbols that are neither whole numbers from 0 on nor
     strings, and for lengths that do not add up to the symbols.
     """
+    if hasattr(X, "tocsr"):
+        raise ValueError("sparse matrices are not supported; give arrays of symbols")
     if lengths is not None:
         return _cut(_sequence(_joined(X), 0), lengths)
     if not isinstance(X, (list, tuple, np.ma.MaskedArray)):
@@ -166,6 +168,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _not_symbols(row: np.ndarray, number: int) -> ValueError:
+    if row.dtype.kind == "c":
+        return ValueError(f"Complex data not supported, as in sequence {number}")
     return ValueError(
         f"sequence {number} must be one list of whole numbers, or of strings, not {row.dtype} of "
         f"shape {row.shape}"

@@ -31,12 +31,12 @@ from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import restore_support
 from bighmm.model.transitions import restore_transitions
 from bighmm.sequences.alphabet import Alphabet
+from bighmm.sequences.old_names import RENAMED
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMATS = ("bighmm.SequenceHMM 1", "bighmm.SequenceHMM 2", "bighmm.SequenceHMM 3")
 TRANSITION, SUPPORT = "transition.", "support."  # what names of tensors begin with
 TOLERANCE = 1e-3  # the largest logarithm of a sum of probabilities
-RENAMED = {"parameters": "parameterisation", "n_alive": "n_states_per_symbol"}
 
 
 @dataclass(frozen=True)
