@@ -30,12 +30,10 @@ def fillings(row):
 
 def by_enumeration(model, row):
     """log p(what is known), and p(state | what is known) (T, Z)."""
-    probs, posteriors = [], []
-    for filled in fillings(row):
-        probs.append(np.exp(model.score([filled])))
-        posteriors.append(model.predict_proba([filled])[0])
-    weights = np.array(probs)
-    return np.log(weights.sum()), np.einsum("n,ntz->tz", weights / weights.sum(), posteriors)
+    rows = [*fillings(row)]
+    weights = np.exp(model.score_sequences(rows))
+    shares = weights / weights.sum()
+    return np.log(weights.sum()), np.einsum("n,ntz->tz", shares, model.predict_proba(rows))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,8 +74,9 @@ def test_an_iteration_sums_over_what_is_missing(kind):
     model = SequenceHMM.from_hmm(start)
     sums = None
     for row in ROWS:
-        for filled in fillings(row):
-            weight = np.exp(model.score([filled]) - by_enumeration(model, row)[0])
+        rows = [*fillings(row)]
+        weights = np.exp(model.score_sequences(rows) - by_enumeration(model, row)[0])
+        for filled, weight in zip(rows, weights, strict=True):
             counts = start.expected_counts([filled])
             gaps = torch.tensor([place for place, symbol in enumerate(row) if symbol == -1])
             emission = counts.emission.clone()

@@ -310,7 +310,7 @@ class TestPartialFit:
     def test_a_stream(self):
         moves, words = [[0.95, 0.05], [0.1, 0.9]], [[0.9, 0.1], [0.2, 0.8]]
         truth = SequenceHMM.from_tables([0.5, 0.5], moves, words)
-        batches = [truth.sample(8, 50, random_state=seed) for seed in range(40)]
+        batches = [truth.sample(16, 25, random_state=seed) for seed in range(40)]
         held_out = truth.sample(40, 50, random_state=99)
         model = SequenceHMM(2, 2, random_state=1).partial_fit(batches[0])
         best, before = truth.score(held_out), model.score(held_out)
