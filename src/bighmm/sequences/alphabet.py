@@ -35,7 +35,7 @@ class Alphabet:
             return Alphabet(len(names), names)
         present = [s.values[~s.missing] for s in given.sequences if not s.missing.all()]
         if given.kind == "strings":
-            found = tuple(sorted({name for values in present for name in values}))
+            found = tuple(sorted(set().union(*present)))
             if n_symbols not in (None, len(found)):
                 raise ValueError(
                     f"the sequences have {len(found)} different strings, not the n_symbols="

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 MISSING = -1
+SCALARS = (int, float, str, np.generic, type(None))
 FORMS = "a list of arrays or one array of whole numbers, or of strings"
 
 
@@ -87,7 +88,11 @@ def _is_column(X: Any) -> bool:
 
 def _are_several(X: Any) -> bool:
     if isinstance(X, (list, tuple)) or (X.dtype == object and X.ndim == 1):
-        return any(isinstance(row, (list, tuple)) or np.ndim(row) > 0 for row in X)
+        kinds = {*map(type, X)}
+        if any(issubclass(kind, (list, tuple)) for kind in kinds):
+            return True
+        scalars = {kind for kind in kinds if issubclass(kind, SCALARS)}
+        return any(type(row) not in scalars and np.ndim(row) > 0 for row in X)
     return X.ndim > 1 and (X.ndim > 2 or X.shape[1] != 1)
 
 
@@ -133,9 +138,10 @@ def _sequence(values: Any, number: int) -> Sequence:
 
 def _of_objects(row: np.ndarray, known: np.ndarray, number: int) -> Sequence:
     """Strings or whole numbers, among which may be None, NaN, and pandas' NA."""
-    known = known & np.array([not _is_missing(value) for value in row], bool)
+    if {*map(type, row)} != {str}:
+        known = known & np.array([not _is_missing(value) for value in row], bool)
     present = row[known]
-    if all(isinstance(value, str) for value in present):
+    if all(issubclass(kind, str) for kind in {*map(type, present)}):
         return Sequence(row, ~known, "strings" if len(present) else "unknown")
     if not all(_is_whole(value) for value in present):
         raise _not_symbols(row, number)
