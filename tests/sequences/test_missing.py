@@ -122,6 +122,14 @@ def test_all_missing():
         model.sample(prefix=[0, None])
 
 
+def test_models_that_are_too_large(monkeypatch):
+    model = model_of("blocked-flat")
+    monkeypatch.setattr("bighmm.ops.memory.ANSWER", 8)
+    assert np.isfinite(model.score([[0, 1]]))
+    with pytest.raises(ValueError, match="a table of 4 states would have 16 numbers"):
+        model.score([[0, None]])
+
+
 class TestUnseen:
     ROWS = ([0, 1, 0, 1, 1, 0], [1, 1, 0, 2])
 
@@ -152,7 +160,7 @@ class TestUnseen:
         assert model.predict([[0, 3]])[0].shape == (2,)
 
     def test_fitting_still_refuses_what_is_outside(self):
-        with pytest.raises(ValueError, match="symbol 2 in sequence 1"):
+        with pytest.raises(ValueError, match=r"symbol 2 in sequence 1 .*before fitting$"):
             self.fitted(unseen="smooth", n_symbols=2)
 
     def test_saved(self, tmp_path):

@@ -209,6 +209,7 @@ class TestConvergence:
         model.save(tmp_path / "model")
         loaded = SequenceHMM.load(tmp_path / "model")
         assert loaded.converged_ and loaded.n_iter_ == model.n_iter_
+        assert loaded.init_scores_ == model.init_scores_
 
     def test_adamw(self):
         settings = {"optimizer": "adamw", "lr": 0.1, "random_state": 0}
@@ -262,6 +263,7 @@ class TestCriteria:
         assert (model.aic(ROWS) + 2 * model.score(ROWS)) / 2 == pytest.approx(3 + 12 + cells - 4)
 
 
+@pytest.mark.parametrize("solved", [512, 1])
 @pytest.mark.parametrize(
     "moves, expected",
     [
@@ -270,7 +272,8 @@ class TestCriteria:
         ([[0.5, 0.5], [0.0, 1.0]], [0.0, 1.0]),
     ],
 )
-def test_stationary_distribution(moves, expected):
+def test_stationary_distribution(moves, expected, solved, monkeypatch):
+    monkeypatch.setattr("bighmm.sequences.criteria.SOLVED", solved)
     model = SequenceHMM.from_tables(START, moves, WORDS)
     found = model.get_stationary_distribution()
     assert np.allclose(found, expected) and np.allclose(found @ model.transmat_, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -46,16 +47,17 @@ class Alphabet:
             n_symbols = max(int(values.max()) for values in present) + 1
         return Alphabet(n_symbols)
 
-    def rows(self, given: Given, smooth: bool = False) -> Rows:
+    def rows(self, given: Given, unseen: Literal["error", "smooth", "fitting"] = "fitting") -> Rows:
         """The sequences in numbers.
 
-        smooth: whether symbols that are not known have a number, too. Otherwise ValueError.
+        unseen: with "smooth" symbols that are not known have a number, too. Otherwise they raise
+            ValueError, which says what helps when a model is fitted or asked.
         """
         expected = "numbers" if self.names is None else "strings"
         if given.kind not in (expected, "unknown"):
             raise ValueError(f"the symbols of this model are {expected}, not {given.kind}")
         numbered = [
-            self._numbers(sequence, number, smooth)
+            self._numbers(sequence, number, unseen)
             for number, sequence in enumerate(given.sequences)
         ]
         return Rows(numbered, self.size, given.joined)
@@ -71,7 +73,7 @@ class Alphabet:
     def _places(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.names or ())}
 
-    def _numbers(self, sequence: Sequence, number: int, smooth: bool) -> np.ndarray:
+    def _numbers(self, sequence: Sequence, number: int, choice: str) -> np.ndarray:
         missing, unseen = self.size, self.size + 1
         values = sequence.values
         if sequence.kind == "strings":
@@ -80,15 +82,16 @@ class Alphabet:
         if sequence.kind == "unknown":
             return np.full(len(values), missing, np.int64)
         unknown = ~sequence.missing & (values >= self.size)
-        if unknown.any() and not smooth:
+        if unknown.any() and choice != "smooth":
             place = int(np.flatnonzero(unknown)[0])
+            helps = "" if choice == "fitting" else ", or set unseen='smooth'"
             raise ValueError(
                 f"symbol {sequence.values[place]} in sequence {number} at position {place} is not "
-                f"known: {self._known()} or set unseen='smooth'"
+                f"known: {self._known()}{helps}"
             )
         return np.where(sequence.missing, missing, np.where(unknown, unseen, values))
 
     def _known(self) -> str:
         if self.names is None:
-            return f"symbols go from 0 to {self.size - 1}; give a larger n_symbols before fitting,"
-        return "fitting did not see it; give all strings as `symbols` before fitting,"
+            return f"symbols go from 0 to {self.size - 1}; give a larger n_symbols before fitting"
+        return "it is not among the strings of this model; give them as `symbols` before fitting"

@@ -428,6 +428,7 @@ class SequenceHMM:
         """Have this HMM; observed: how many symbols it was fitted to."""
         self.hmm_, self._alphabet, self.history_ = hmm, alphabet, history or []
         self.converged_, self._seen, self.n_batches_ = converged, observed, 0
+        self.init_scores_ = self.history_[-1:]
         self._tables: dict[str, np.ndarray] = {}
 
     def _known(self) -> HMM | dict[str, np.ndarray]:
@@ -465,7 +466,7 @@ class SequenceHMM:
         return self._model(rows.gapped), rows
 
     def _rows(self, given: Any) -> Rows:
-        rows = self._alphabet.rows(given, self.unseen == "smooth")
+        rows = self._alphabet.rows(given, self.unseen)
         if self.unseen == "smooth":
             return rows.with_unseen(unfitted(self.hmm_).numpy())
         return rows

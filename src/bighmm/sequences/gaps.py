@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bighmm.hmm import HMM
-from bighmm.infer.counts import Sums
+from bighmm.infer.counts import Sums, check_table
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
@@ -28,8 +28,11 @@ def with_gaps(model: Model, unseen: float = 0.0) -> Model:
     """The model with the symbols V, which is missing, and V + 1, which was not seen.
 
     unseen: the share of those that were not seen, from 0 up to below 1.
+
+    Raises ValueError where a table over all states would be too large.
     """
     size, known = model.num_states, model.vocabulary_size
+    check_table(model, size * max(size, known))
     table = model.support.emission_rows(model.emission, slice(None)).T  # (V, Z)
     more = table.new_zeros(2, size)
     more[1] = math.log(unseen) if unseen else -torch.inf
