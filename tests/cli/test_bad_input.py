@@ -87,7 +87,7 @@ class TestTrainSettings:
             (["--blocks=2.5"], "blocks must be a number of at least 1, or words, not '2.5'"),
             (["--states", 0], "states must be at least 1, not 0"),
             (["--batch", -1], "batch must be at least 1, not -1"),
-            (["--state-dropout", 1], "state_dropout must be in [0, 1), not 1.0"),
+            (["--state-dropout", 1], "state_dropout must be from 0 to below 1, not 1.0"),
             (["--epochs", -1], "epochs"),
             (["--lr", 0], "lr"),
             (["--rows", "touched", "--optimizer", "baum-welch"], "rows = touched is for an HMM"),

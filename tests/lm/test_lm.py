@@ -256,7 +256,7 @@ def test_config_lacks_a_field(folder, key):
         ({"options": {"relu": 0}}, "options: relu = 0 is not of the kind bool"),
         ({"options": {"scaled": 3}}, "options: scaled = 3 is not of the kind bool"),
         ({"options": {"network": "mlq"}}, "options: network = 'mlq' is not of the kind mlp"),
-        ({"options": {"layers": 10**9}}, "layers from 0 to 256"),
+        ({"options": {"layers": 10**9}}, "layers must be from 0 to 256"),
         ({"options": {"width": 10**15}}, "config.json describes no model"),
         ({"options": {"init_scale": -1.0}}, "finite and not below 0, not -1.0"),
         (

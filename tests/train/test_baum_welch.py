@@ -204,7 +204,7 @@ def test_places_of_a_free_support_that_no_state_has():
         ({"iterations": 0}, "iterations must be at least 1"),
         ({"step_size": 0}, "step_size above 0 and at most 1, .* not 10, 0 and 0.0"),
         ({"step_size": 1.5}, "step_size above 0 and at most 1"),
-        ({"smoothing": -1}, "smoothing finite and not below 0"),
+        ({"smoothing": -1}, "smoothing must be finite and not below 0"),
         ({"smoothing": math.nan}, "smoothing finite"),
     ],
 )
@@ -442,9 +442,9 @@ def test_a_run_that_diverges_says_what_may_help(start):
         ({"parameters": "neural"}, {}, "it needs parameterisation = scalar, not neural"),
         ({"family": "lstm"}, {}, "it needs parameterisation = scalar, not lstm"),
         ({}, {"state_dropout": 0.5}, "no state dropout; set state_dropout to 0, not 0.5"),
-        ({}, {"step_size": 0}, "step_size must be above 0 and at most 1, .* not 0.0 and 0.0"),
+        ({}, {"step_size": 0}, "step_size must be above 0 and at most 1, not 0.0"),
         ({}, {"step_size": 1.1}, "step_size must be above 0 and at most 1"),
-        ({}, {"smoothing": -1}, "smoothing finite and not below 0"),
+        ({}, {"smoothing": -1}, "smoothing must be finite and not below 0"),
         ({}, {"optimizer": "adamw", "full_batch": True}, "full_batch is for .*baum-welch"),
     ],
 )

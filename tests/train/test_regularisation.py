@@ -284,8 +284,8 @@ def test_a_model_keeps_the_convention_that_it_was_trained_with(text, tmp_path):
 
 
 WRONG = [
-    ({"vector_dropout": 1.0}, {}, r"vector_dropout must be in \[0, 1\)"),
-    ({"hidden_words": -0.1}, {}, r"hidden_words must be in \[0, 1\)"),
+    ({"vector_dropout": 1.0}, {}, r"vector_dropout must be from 0 to below 1"),
+    ({"hidden_words": -0.1}, {}, r"hidden_words must be from 0 to below 1"),
     ({"weight_decay_words": -1.0}, {}, "weight_decay_words must be finite and not below 0"),
     ({"weight_decay": float("nan")}, {}, "weight_decay must be finite"),
     ({"word_dropout": 0.1}, {"family": "lstm"}, "word_dropout is for an HMM that AdamW trains"),

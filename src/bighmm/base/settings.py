@@ -79,6 +79,33 @@ def check_at_least_one(number: int, name: str) -> None:
         raise ValueError(f"{name} must be at least 1, not {number}")
 
 
+def check_range(
+    value: float,
+    name: str,
+    least: float = 0.0,
+    most: float = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+) -> None:
+    """Raises ValueError for a number that is not from `least` to `most`, or not finite.
+
+    above, below: whether `least`, or `most`, is itself too small, or too large.
+    """
+    low = value > least if above else value >= least
+    high = value < most if below or most == math.inf else value <= most
+    if low and high:
+        return
+    if most == math.inf:
+        limit = "above" if above else "not below" if least == 0 else "at least"
+        wanted = f"finite and {limit} {least:g}"
+    elif above:
+        wanted = f"above {least:g} and {'below' if below else 'at most'} {most:g}"
+    else:
+        wanted = f"from {least:g} to {'below ' if below else ''}{most:g}"
+    raise ValueError(f"{name} must be {wanted}, not {value}")
+
+
 def check_shares(states: int, blocks: int) -> None:
     """Raises ValueError if blocks cannot share the states equally."""
     if states < 1 or states % blocks:
@@ -92,11 +119,8 @@ def check_shares(states: int, blocks: int) -> None:
 
 def check_sharpness(temperature: float, top_p: float) -> None:
     """Raises ValueError if a language model cannot be sampled with these."""
-    if not (COLDEST <= temperature < math.inf and 0 < top_p <= 1):
-        raise ValueError(
-            f"temperature must be finite and at least {COLDEST:g} and top_p above 0 and at most 1, "
-            f"not {temperature} and {top_p}"
-        )
+    check_range(temperature, "temperature", COLDEST)
+    check_range(top_p, "top_p", 0, 1, above=True)
 
 
 def _made(value: Any, hint: Any, where: str, key: str) -> Any:

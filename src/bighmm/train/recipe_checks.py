@@ -5,10 +5,9 @@ This module does not import torch.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from bighmm.base.settings import check_seed, check_shares
+from bighmm.base.settings import check_at_least_one, check_range, check_seed, check_shares
 
 if TYPE_CHECKING:
     from bighmm.train.recipe import ModelSettings, Recipe, TrainingSettings
@@ -29,8 +28,7 @@ def check_recipe(recipe: Recipe) -> None:
         (training, "batch"),
         (training, "window"),
     ):
-        if getattr(section, key) < 1:
-            raise ValueError(f"{key} must be at least 1, not {getattr(section, key)}")
+        check_at_least_one(getattr(section, key), key)
     if model.blocks != "words" and model.blocks < 1:
         raise ValueError(f"blocks must be a number of at least 1, or words, not {model.blocks}")
     if model.support not in SUPPORTS:  # one from outside, which needs torch to be known
@@ -40,51 +38,33 @@ def check_recipe(recipe: Recipe) -> None:
     if model.support == "blocked" and model.paths is None and model.blocks != "words":
         check_shares(model.states, model.blocks)
     _check_regularisation(recipe)
-    positive = (
-        training.epochs,
-        training.lr,
-        training.plateau_factor,
-        training.checks_per_epoch,
-    )
-    if not (all(0 < x < math.inf for x in positive) and training.clip >= 0):
-        raise ValueError(
-            f"epochs, lr, plateau_factor and checks_per_epoch must be finite and above 0 and clip "
-            f"not below, not {', '.join(map(str, positive))} and {training.clip}"
-        )
+    for key in ("epochs", "lr", "plateau_factor", "checks_per_epoch"):
+        check_range(getattr(training, key), key, above=True)
+    check_range(training.lr, "lr", 0, 1e30, above=True)
+    if not training.clip >= 0:
+        raise ValueError(f"clip must be at least 0, not {training.clip}")
     check_seed(training.seed)
-    if training.plateau_patience < 1:
-        raise ValueError(f"plateau_patience must be at least 1, not {training.plateau_patience}")
-    if not (0 <= training.beta1 < 1 and 0 <= training.beta2 < 1 and training.lr <= 1e30):
-        raise ValueError(
-            f"beta1 and beta2 must be from 0 to below 1 and lr at most 1e30, not "
-            f"{training.beta1}, {training.beta2} and {training.lr}"
-        )
-    if not 0 <= training.averaging < 1:
-        raise ValueError(f"averaging must be from 0 to below 1, not {training.averaging}")
+    check_at_least_one(training.plateau_patience, "plateau_patience")
+    for key in ("beta1", "beta2", "averaging"):
+        check_range(getattr(training, key), key, 0, 1, below=True)
     if training.rows == "touched" and (model.family != "hmm" or training.optimizer != "adamw"):
         kind = model.family if model.family != "hmm" else training.optimizer
         raise ValueError(f"rows = touched is for an HMM that AdamW trains, not for {kind}")
     _check_baum_welch(model, training)
-    if getattr(recipe.options, "width", 1) < 1:
-        raise ValueError(f"width must be at least 1, not {recipe.options.width}")
-    if not (0 <= training.warmup <= 1 and 0 <= training.final_lr <= 1):
-        raise ValueError(
-            f"warmup and final_lr are shares from 0 to 1, not {training.warmup} and "
-            f"{training.final_lr}"
-        )
+    check_at_least_one(getattr(recipe.options, "width", 1), "width")
+    for key in ("warmup", "final_lr"):
+        check_range(getattr(training, key), key, 0, 1)
 
 
 def _check_regularisation(recipe: Recipe) -> None:
     """Shares, and settings that only some models have."""
     model, training = recipe.model, recipe.training
     for name in ("state_dropout", *SHARES):
-        share = getattr(training, name)
-        if not 0 <= share < 1:
-            raise ValueError(f"{name} must be in [0, 1), not {share}")
+        check_range(getattr(training, name), name, 0, 1, below=True)
     for name in ("weight_decay", *DECAYS):
         decay = getattr(training, name)
-        if decay is not None and not 0 <= decay < math.inf:
-            raise ValueError(f"{name} must be finite and not below 0, not {decay}")
+        if decay is not None:
+            check_range(decay, name)
     used = [name for name in SHARES if getattr(training, name)]
     used += [name for name in DECAYS if getattr(training, name) is not None]
     used += ["convention = carry"] if training.convention == "carry" else []
@@ -99,11 +79,8 @@ def _check_regularisation(recipe: Recipe) -> None:
 
 
 def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
-    if not (0 < training.step_size <= 1 and 0 <= training.smoothing < math.inf):
-        raise ValueError(
-            f"step_size must be above 0 and at most 1, and smoothing finite and not below 0, not "
-            f"{training.step_size} and {training.smoothing}"
-        )
+    check_range(training.step_size, "step_size", 0, 1, above=True)
+    check_range(training.smoothing, "smoothing")
     if training.optimizer == "adamw":
         if training.full_batch:
             raise ValueError("full_batch is for optimizer = baum-welch; AdamW trains on batches")
@@ -127,11 +104,8 @@ def _check_baum_welch(model: ModelSettings, training: TrainingSettings) -> None:
 
 def _check_initial(recipe: Recipe) -> None:
     initial = recipe.initial
-    if initial.labelled_tokens < 0 or initial.frozen_tokens < 0:
-        raise ValueError(
-            f"labelled_tokens and frozen_tokens must not be below 0, not "
-            f"{initial.labelled_tokens} and {initial.frozen_tokens}"
-        )
+    for key in ("labelled_tokens", "frozen_tokens"):
+        check_range(getattr(initial, key), key)
     if initial.centroids and initial.labels is None:
         raise ValueError("centroids are those of labels; give --labels too")
     given = initial.folders()
@@ -150,10 +124,11 @@ def _check_mixed(recipe: Recipe) -> None:
         if mixed != type(mixed)():
             raise ValueError("share and real_epochs are about more text; give --more too")
         return
-    if not 0 < mixed.share <= 1 or not 0 <= mixed.real_epochs <= training.epochs:
+    check_range(mixed.share, "share", 0, 1, above=True)
+    if not 0 <= mixed.real_epochs <= training.epochs:
         raise ValueError(
-            f"share must be above 0 and at most 1, and real_epochs from 0 to the number of epochs, "
-            f"{training.epochs}, not {mixed.share} and {mixed.real_epochs}"
+            f"real_epochs must be from 0 to the number of epochs, {training.epochs:g}, not "
+            f"{mixed.real_epochs}"
         )
     if training.batch < 2 and mixed.share < 1:
         raise ValueError(

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.base.json_files import parse_json
-from bighmm.base.settings import fill, shown
+from bighmm.base.settings import check_at_least_one, check_range, fill, shown
 from bighmm.model.emissions import Emissions, EmissionTable, FactoredEmission
 from bighmm.model.model import Model
 from bighmm.model.networks import Backbone, BackboneConfig
@@ -256,16 +256,11 @@ def _backbone(text: str) -> BackboneConfig:
 
 def _check(options: NeuralOptions) -> None:
     """Raises ValueError for options that no model can have; `size` replaces the width."""
-    if options.width < 1 or not 0 <= options.layers <= MOST_LAYERS or options.heads < 1:
-        raise ValueError(
-            f"width and heads must be at least 1 and layers from 0 to {MOST_LAYERS}, not "
-            f"{options.width}, {options.heads} and {options.layers}"
-        )
-    if not all(0 <= scale < math.inf for scale in (options.init_scale, options.direct_scale)):
-        raise ValueError(
-            f"init_scale and direct_scale must be finite and not below 0, not {options.init_scale} "
-            f"and {options.direct_scale}"
-        )
+    for key in ("width", "heads"):
+        check_at_least_one(getattr(options, key), key)
+    check_range(options.layers, "layers", 0, MOST_LAYERS)
+    for key in ("init_scale", "direct_scale"):
+        check_range(getattr(options, key), key)
     wrong_width = options.size is None and options.width % options.heads
     if options.network == "transformer" and (options.layers < 1 or wrong_width):
         raise ValueError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
+from bighmm.base.settings import check_range
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.options import ScalarOptions
@@ -20,8 +19,7 @@ class Scalar(Parameterisation):
         super().__init__()
         self.support, self.end = support, end
         states, scale = support.num_states, options.init_scale
-        if not 0 <= scale < math.inf:
-            raise ValueError(f"init_scale must be finite and not below 0, not {scale}")
+        check_range(scale, "init_scale")
         cells = (support.vocabulary_size, support.states_per_token)
         self.start = nn.Parameter(torch.randn(states) * scale)
         self.transition = nn.Parameter(torch.randn(states, states) * scale)
