@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -63,6 +65,23 @@ class ReproduceArguments:
         tyro.conf.arg(help="Train with each of these, as in 1,2,3; without it, the paper's, or 1."),
     ] = None
     jobs: Annotated[int, tyro.conf.arg(help="Runs at the same time.")] = 1
+    planned: Annotated[
+        bool,
+        tyro.conf.arg(
+            help="Train what the plan of the paper names, in its order and side by side."
+        ),
+    ] = False
+    seconds: Annotated[
+        float | None,
+        tyro.conf.arg(help="With --planned: then all runs save themselves and stop."),
+    ] = None
+    keep: Annotated[
+        Path | None,
+        tyro.conf.arg(help="Afterwards, a folder for results and the models the plan keeps."),
+    ] = None
+    restore: Annotated[
+        Path | None, tyro.conf.arg(help="First put back what --keep has written to a folder.")
+    ] = None
     markdown: Annotated[bool, tyro.conf.arg(help="Tables as Markdown.")] = False
     write_docs: Annotated[
         Path | None, tyro.conf.arg(help="Put the tables between their marks in this file.")
@@ -86,6 +105,10 @@ def reproduce_command(argv: list[str]) -> None:
         selected = selected.only_table(table)
     if arguments.only is not None:
         selected = selected.only_recipes(arguments.only)
+    if arguments.restore is not None:
+        from papers.keeping import restore  # with torch
+
+        restore(paper, arguments.restore, _say)
     # Mistakes are reported before hours of training, not after.
     results = read_results(paper)
     if arguments.write_docs is not None:
@@ -94,8 +117,12 @@ def reproduce_command(argv: list[str]) -> None:
         find_matplotlib()
     failed = []
     if arguments.run:
-        failed = _run(paper, selected, results, arguments)
+        failed = (_run_plan if arguments.planned else _run)(paper, selected, results, arguments)
         results = read_results(paper)
+    if arguments.keep is not None:
+        from papers.keeping import keep
+
+        keep(paper, arguments.keep, _say)
 
     if arguments.write_docs is not None:
         write_docs(selected, results, arguments.write_docs)
@@ -115,7 +142,18 @@ def _check(arguments: ReproduceArguments) -> None:
         raise ValueError("--json and --markdown exclude each other; give at most one")
     if arguments.only is not None and (arguments.write_docs or arguments.plots):
         raise ValueError("--write-docs and --plots take whole tables; leave out --only")
-    if arguments.paper is None and (arguments.run or arguments.write_docs or arguments.plots):
+    if arguments.planned and not arguments.run:
+        raise ValueError("--planned says what --run trains; give both")
+    given = arguments.only or arguments.seeds or arguments.jobs != 1
+    if arguments.planned and (given or (arguments.paper or "").count("/")):
+        raise ValueError(
+            "the plan says what is trained; leave out --only, --seeds, --jobs and /TABLE"
+        )
+    if arguments.seconds is not None and not (arguments.planned and arguments.seconds > 0):
+        raise ValueError("--seconds is a number above 0, and goes with --planned")
+    moved = arguments.keep or arguments.restore
+    doing = arguments.run or arguments.write_docs or arguments.plots or moved
+    if arguments.paper is None and doing:
         raise ValueError("name a paper first; bighmm reproduce lists those that there are")
 
 
@@ -130,7 +168,8 @@ def _run(
     paper: Paper, selected: Paper, results: Results, arguments: ReproduceArguments
 ) -> list[str]:
     """Train what the selected rows lack and return the names of runs that failed."""
-    from papers.runs import find_files, missing, reserved, run_jobs, to_prepare  # with torch
+    from papers.jobs import find_files, missing, to_prepare  # with torch
+    from papers.runs import reserved, run_jobs
 
     jobs = missing(paper, selected, results, _seeds(arguments.seeds))
     waiting = (f"{r.row} is left out: {r.not_yet}" for r in selected.rows if r.not_yet)
@@ -141,11 +180,33 @@ def _run(
         if entries := to_prepare(paper, jobs):
             _say(f"to prepare: {', '.join(entry.makes for entry in entries)}")
         _say(f"{len(jobs)} to train, {arguments.jobs} at a time" if jobs else "nothing is missing")
-        try:
+        with _interruptible():
             return run_jobs(paper, jobs, files, arguments.jobs, _say)
-        except KeyboardInterrupt:
-            _say("bighmm: stopped; the same command goes on where the runs were saved")
-            sys.exit(130)
+
+
+def _run_plan(
+    paper: Paper, selected: Paper, results: Results, arguments: ReproduceArguments
+) -> list[str]:
+    """Train what the plan has still to make and return the names of runs that failed."""
+    from papers.jobs import Job, find_files, planned  # with torch
+    from papers.runs import reserved_plan, run_plan
+
+    plan = planned(paper, results)
+    jobs = [what for _, what in plan if isinstance(what, Job)]
+    files = find_files(arguments.data, arguments.tokenizer, paper, jobs)
+    with reserved_plan(paper, plan), _interruptible():
+        _say(f"to make: {', '.join(step.makes for step, _ in plan) or 'nothing'}")
+        return run_plan(paper, plan, results, files, _say, arguments.seconds)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Context in which Ctrl-C ends the program with a sentence."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("bighmm: stopped; the same command goes on where the runs were saved")
+        sys.exit(130)
 
 
 def _seeds(text: str | None) -> list[int]:

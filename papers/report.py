@@ -35,7 +35,7 @@ def as_objects(paper: Paper, results: Results) -> dict[str, Any]:
                     "table": table.name,
                     "row": row.row,
                     "corpus": row.corpus,
-                    "recipe": row.recipe,
+                    "recipe": row.known_as or None,
                     "paper": row.paper,
                     "ours": results.figures(row),
                     "results": [_from(paper.root, path) for path in results.files(row)],

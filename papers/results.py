@@ -2,7 +2,8 @@
 
 Each line is one run, a JSON object:
 
-    recipe, corpus, seed    which run it is; recipe is the name of a file in PAPER/recipes/
+    recipe, corpus, seed    which run it is; recipe is the name of a file in PAPER/recipes/, or
+                            RECIPE-mixture-N for a mixture of N of its runs
     settings                every setting of that recipe as it was trained
     …                       what was measured, as `record` makes it
 
@@ -55,7 +56,7 @@ class Results:
         found = {
             key.seed: run
             for key, run in self.runs.items()
-            if (key.recipe, key.corpus) == (row.recipe, row.corpus)
+            if (key.recipe, key.corpus) == (row.known_as, row.corpus)
         }
         return dict(sorted(found.items()))
 
@@ -99,11 +100,12 @@ def read_results(paper: Paper) -> Results:
 
     Raises ValueError for a line that is not a run, and for a run that is stored twice.
     """
-    others = {name: _read(folder) for name, folder in paper.other_results.items()}
-    return dataclasses.replace(_read(paper.results_folder), others=others)
+    others = {name: read_folder(folder) for name, folder in paper.other_results.items()}
+    return dataclasses.replace(read_folder(paper.results_folder), others=others)
 
 
-def _read(folder: Path) -> Results:
+def read_folder(folder: Path) -> Results:
+    """What the files of one folder hold; ValueError as of `read_results`."""
     runs: dict[RunKey, StoredRun] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for number, line in enumerate(path.read_bytes().splitlines()):
@@ -126,7 +128,7 @@ def store_result(paper: Paper, row: Row, seed: int, record: dict[str, Any]) -> P
     and a process that is killed leaves the file as it was or with the new line.
     """
     assert row.recipe is not None, "a row that is only cited has no run"
-    key = RunKey(row.recipe, row.corpus, seed)
+    key = RunKey(row.known_as, row.corpus, seed)
     measured = {name: value for name, value in record.items() if name != "recipe"}
     fields = {**key._asdict(), "settings": record["recipe"], **measured}
     paper.results_folder.mkdir(parents=True, exist_ok=True)

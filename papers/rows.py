@@ -5,6 +5,7 @@
     curves = ["table1"]                    # tables whose validation curves are drawn
     tokenizers = ["web"]                   # corpora that need a tokenizer file
     about_claims = "What is aimed at"      # heading of the claims; without it, what the paper says
+    check_normalised = true                # runs of a plan are checked to be normalised
 
     [[tables]]
     name = "figure3"
@@ -23,6 +24,7 @@
     series = "independent"                 # line of the chart, where there are several
     of = "chiu2020"                        # another paper that has this recipe and its runs
     not_yet = "no text is written yet"     # why it cannot be run; --run leaves it out
+    mixture = 4                            # mixes runs of the recipe with seeds 1 … 4 as one HMM
 
     [[claims]]                             # a statement of the paper (`claims`)
     says = "More states are better"
@@ -32,6 +34,11 @@
     makes = "labels/random-512"
     corpus = "web"
     command = "distill random --states 512"
+
+    [[plan]]                               # what `--run --planned` makes, in this order
+    makes = "runs/PAPER/vl-hmm-32768-ptb"  # a run, or a folder of [[prepare]]
+    load = 0.5                             # share of the machine; without it, all of it
+    keep = true                            # `--keep` takes its model along
 
 A figure keeps the digits it has in the file: 134 is shown as 134, and 125.0 as 125.0.
 """
@@ -66,6 +73,13 @@ class Row:
     series: str = ""
     of: str | None = None
     not_yet: str | None = None
+    mixture: int = 0  # of so many runs of its recipe, with seeds 1 … n, if it is one
+
+    @property
+    def known_as(self) -> str:
+        """Its name in results and claims: that of its recipe, or RECIPE-mixture-N."""
+        name = self.recipe or ""
+        return f"{name}-mixture-{self.mixture}" if self.mixture else name
 
     @property
     def can_run(self) -> bool:
@@ -77,7 +91,7 @@ class Row:
         """The name of its runs: RECIPE-CORPUS, or RECIPE where that ends in -CORPUS."""
         assert self.recipe is not None, "a row that is only cited has no runs"
         ending = f"-{self.corpus}"
-        return self.recipe if self.recipe.endswith(ending) else self.recipe + ending
+        return self.known_as if self.known_as.endswith(ending) else self.known_as + ending
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,15 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A folder that the plan of a paper makes: of a run, or of an entry of [[prepare]]."""
+
+    makes: str  # path relative to the checkout
+    load: Number = 1.0  # share of the machine; others run beside it in the rest
+    keep: bool = False  # whether `--keep` takes the model along
+
+
+@dataclass(frozen=True)
 class Paper:
     root: Path  # the checkout
     name: str
@@ -123,6 +146,8 @@ class Paper:
     prepare: tuple[Prepare, ...] = ()
     whole: bool = True  # False: only some of its tables or rows
     about_claims: str | None = None
+    plan: tuple[Step, ...] = ()
+    check_normalised: bool = False  # whether `--planned` checks models of HMMs
     other_results: dict[str, Path] = field(default_factory=dict)  # of papers that rows are of
 
     @property
@@ -140,7 +165,7 @@ class Paper:
         """The file of new results of a row: that of the first table with its recipe and corpus."""
         assert self.whole, "the first table may be one that is left out"
         for table in self.tables:
-            if any((r.recipe, r.corpus) == (row.recipe, row.corpus) for r in table.rows):
+            if any((r.known_as, r.corpus) == (row.known_as, row.corpus) for r in table.rows):
                 return self.results_folder / f"{table.name}.jsonl"
         raise AssertionError(f"{row} is no row of {self.name}")
 
@@ -164,8 +189,8 @@ class Paper:
         return self._part(tuple(tables))
 
     def rows_of(self, recipe: str, corpus: str | None) -> list[Row]:
-        """The rows with a recipe, on one corpus or on all."""
-        return [r for r in self.rows if r.recipe == recipe and corpus in (None, r.corpus)]
+        """The rows with a recipe, on one corpus or on all; a mixture is known as another."""
+        return [r for r in self.rows if r.known_as == recipe and corpus in (None, r.corpus)]
 
     def _part(self, tables: tuple[Table, ...]) -> Paper:
         """The paper with these tables, and the claims that need no other rows."""
@@ -202,9 +227,10 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
-    lists = dict.fromkeys(("curves", "tokenizers", "tables", "claims", "prepare"), list)
+    lists = dict.fromkeys(("curves", "tokenizers", "tables", "claims", "prepare", "plan"), list)
     texts = {"title": str, "figure": str}
-    _check(found, {**texts, **lists, "about_claims": str}, ("title", "tables"), str(path))
+    kinds = {**texts, **lists, "about_claims": str, "check_normalised": bool}
+    _check(found, kinds, ("title", "tables"), str(path))
     figure = found.get("figure", "valid")
     if figure not in ("valid", "test"):
         raise ValueError(f"{path}: figure must be valid or test, not {figure!r}")
@@ -234,6 +260,8 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
         tuple(_claim(claim, figure, str(path)) for claim in found.get("claims", ())),
         tuple(_prepare(entry, str(path)) for entry in found.get("prepare", ())),
         about_claims=found.get("about_claims"),
+        plan=tuple(_step(step, str(path)) for step in found.get("plan", ())),
+        check_normalised=found.get("check_normalised", False),
         other_results={other: results_of(other) for other in sorted(others)},
     )
     for claim in paper.claims:
@@ -273,7 +301,7 @@ def _row(found: Any, where: str) -> Row:
     name = found.get("row") if isinstance(found, dict) else None
     where = f"{where}, row {name!r}" if name else f"{where}, a row"
     names = dict.fromkeys(("row", "corpus", "recipe", "series", "of", "not_yet"), str)
-    kinds = {**names, "paper": dict, "range": list, "x": Number | str}
+    kinds = {**names, "paper": dict, "range": list, "x": Number | str, "mixture": int}
     _check(found, kinds, ("row", "corpus"), where)
     _check(found.get("paper", {}), dict.fromkeys(FIGURES, Number), (), f"{where}, paper")
     for key in ("corpus", "recipe", "of"):
@@ -283,6 +311,8 @@ def _row(found: Any, where: str) -> Row:
         raise ValueError(f"{where} is of {found['of']}, but names no recipe of it")
     if "recipe" not in found and not found.get("paper"):
         raise ValueError(f"{where} has neither a recipe nor a figure of the paper")
+    if found.get("mixture", 2) < 2 or ("mixture" in found and "recipe" not in found):
+        raise ValueError(f"{where}: a mixture is of two or more runs of a recipe")
     between = found.get("range", (0, 0))
     if len(between) != 2 or not all(isinstance(end, Number) for end in between):
         raise ValueError(f"{where}: range is the lowest and the highest figure, not {between}")
@@ -328,6 +358,15 @@ def _prepare(found: Any, path: str) -> Prepare:
     return Prepare(**found)
 
 
+def _step(found: Any, path: str) -> Step:
+    makes = found.get("makes") if isinstance(found, dict) else None
+    where = f"{path}, plan {makes!r}" if makes else f"{path}, a step of the plan"
+    _check(found, {"makes": str, "load": Number, "keep": bool}, ("makes",), where)
+    if not 0 <= found.get("load", 1) <= 1:
+        raise ValueError(f"{where}: load is a share from 0 to 1, not {found['load']}")
+    return Step(**found)
+
+
 def _check_name(value: str, key: str, where: str) -> None:
     """Names are parts of file names."""
     if not re.fullmatch(r"[\w-]+", value):
@@ -341,7 +380,8 @@ def _check(found: Any, kinds: dict[str, Any], needed: tuple[str, ...], where: st
         if key not in kinds:
             known = ", ".join(kinds)
             raise ValueError(f"{where} has an unknown field {key!r}; known are {known}")
-        if not isinstance(value, kinds[key]) or isinstance(value, bool):
+        fits = isinstance(value, kinds[key])
+        if not fits or (isinstance(value, bool) and kinds[key] is not bool):
             raise ValueError(f"{where}: {key} = {value!r} is not of the kind that belongs there")
     for key in needed:
         if not found.get(key):

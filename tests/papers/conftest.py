@@ -2,12 +2,16 @@
 
 import json
 import random
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from bighmm.train.recipe import read_recipe
+from papers import workers
 
+PRETENDER = (sys.executable, str(Path(__file__).with_name("pretender.py")))
 ROWS = """
     title = "Nobody 1999, Small Models"
     curves = ["table1"]
@@ -152,3 +156,36 @@ def measured(small):
             file.write(json.dumps(result | more) + "\n")
 
     return measured
+
+
+@pytest.fixture
+def pretend(monkeypatch, tmp_path, small):
+    """pretend(name="fail", …) says what the runs do instead of training."""
+    recipe = read_recipe(small / "recipes" / "hmm.toml").to_dict()
+    recipe["corpus"]["data"] = "/some/where/text.txt"
+    result = {
+        "run": "runs/x",
+        "recipe": recipe,
+        "num_parameters": 500,
+        "steps": 10,
+        "seconds": 1.5,
+        "device": "cpu",
+        "valid": {"perplexity": 41.0},
+        "test": {"perplexity": 39.0},
+        "samples": ["a", "b"],
+    }
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    monkeypatch.setattr(workers, "BIGHMM", PRETENDER)
+    monkeypatch.setenv("RESULT", str(tmp_path / "result.json"))
+
+    def pretend(**behaviour):
+        names = {name.replace("_", "-"): what for name, what in behaviour.items()}
+        monkeypatch.setenv("BEHAVIOUR", json.dumps(names))
+
+    pretend()
+    return pretend
+
+
+@pytest.fixture
+def data(words):
+    return ("--data", f"words={words}", "--data", f"other={words}")

@@ -1,8 +1,9 @@
-"""Takes the place of `bighmm train`, `distill` and `eval` where only what surrounds them is tested.
+"""Takes the place of `bighmm train`, `distill`, `mix` and `eval` where only what surrounds them is
+tested.
 
 What it does is in BEHAVIOUR, by the name of the run: "fail"; "SIGINT" or "SIGTERM": send that
 signal to the program that started it, and wait to be stopped by it; or "meet": wait until another
-run is there at the same time. Else it finishes at once.
+run is there at the same time; or "wait": until it is stopped. Else it finishes at once.
 """
 
 import json
@@ -18,7 +19,8 @@ STOPS = {"SIGINT": signal.SIGINT, "SIGTERM": signal.SIGTERM}
 def main() -> None:
     command, *arguments = sys.argv[1:]
     if command == "eval":
-        print(json.dumps({"perplexity": 20.0, "arguments": arguments}))
+        found = {"perplexity": 20.0, "arguments": arguments}
+        print(json.dumps({**found, "largest_deviation_from_one": 1e-6}))
         return
     run = Path(arguments[arguments.index("--out") + 1])
     behaviour = json.loads(os.environ["BEHAVIOUR"]).get(run.name)
@@ -29,7 +31,9 @@ def main() -> None:
     run.mkdir(parents=True, exist_ok=True)
     if behaviour in STOPS and "--resume" not in arguments:
         be_stopped(run, STOPS[behaviour])
-    if command == "distill":
+    if behaviour == "wait" and "--resume" not in arguments:
+        be_stopped(run, None)
+    if command in ("distill", "mix"):
         (run / "manifest.json").touch()
         return
     if behaviour == "meet":
@@ -40,8 +44,8 @@ def main() -> None:
     (run / "result.json").write_text(json.dumps(result))
 
 
-def be_stopped(run: Path, number: int) -> None:
-    """Interrupt the program that started this one, and wait for it to end this one."""
+def be_stopped(run: Path, number: int | None) -> None:
+    """Interrupt the program that started this one, if so, and wait for it to end this one."""
 
     def stop(*_: object) -> None:
         (run / "saved").touch()
@@ -49,7 +53,8 @@ def be_stopped(run: Path, number: int) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     (run / "recipe.json").touch()
-    os.kill(os.getppid(), number)
+    if number is not None:
+        os.kill(os.getppid(), number)
     while True:
         signal.pause()
 

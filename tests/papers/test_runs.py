@@ -10,43 +10,7 @@ from pathlib import Path
 import pytest
 
 from bighmm.base.locks import locked_name
-from bighmm.train.recipe import read_recipe
 from papers import runs
-
-PRETENDER = (sys.executable, str(Path(__file__).with_name("pretender.py")))
-
-
-@pytest.fixture
-def pretend(monkeypatch, tmp_path, small):
-    """pretend(name="fail", …) says what the runs do instead of training."""
-    recipe = read_recipe(small / "recipes" / "hmm.toml").to_dict()
-    recipe["corpus"]["data"] = "/some/where/text.txt"
-    result = {
-        "run": "runs/x",
-        "recipe": recipe,
-        "parameters": 500,
-        "steps": 10,
-        "seconds": 1.5,
-        "device": "cpu",
-        "valid": {"perplexity": 41.0},
-        "test": {"perplexity": 39.0},
-        "samples": ["a", "b"],
-    }
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    monkeypatch.setattr(runs, "BIGHMM", PRETENDER)
-    monkeypatch.setenv("RESULT", str(tmp_path / "result.json"))
-
-    def pretend(**behaviour):
-        names = {name.replace("_", "-"): what for name, what in behaviour.items()}
-        monkeypatch.setenv("BEHAVIOUR", json.dumps(names))
-
-    pretend()
-    return pretend
-
-
-@pytest.fixture
-def data(words):
-    return ("--data", f"words={words}", "--data", f"other={words}")
 
 
 def test_for_real(reproduce, rows, root, small, lines, words):
