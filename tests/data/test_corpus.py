@@ -582,6 +582,6 @@ def test_clusters_that_cannot_be_cached(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr("bighmm.base.files._flush_file", full)
         assert (brown_clusters(corpus, 2).classes == wanted).all() and not path.exists()
     assert (brown_clusters(corpus, 2).classes == wanted).all() and path.exists()

@@ -56,6 +56,8 @@ def ask(lm, monkeypatch):
                 patch.setattr(module, name, SimpleNamespace(apply=watched))
                 for other in (m for m in modules if hasattr(m, "use_triton")):
                     patch.setattr(other, "use_triton", lambda *_, use=use: use)
+                # The models are small enough for compiled loops, which a GPU does not have.
+                patch.setattr("bighmm.infer.loops.use_compiled", lambda *_: False)
                 answers.append(question(lm.hmm()))
             assert bool(used) == use
             used.clear()

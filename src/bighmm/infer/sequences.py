@@ -36,7 +36,7 @@ class Sequences:
         In windows that go on from a carry, the carry says it of the first position.
         """
         fresh = torch.zeros_like(self.ids, dtype=torch.bool)
-        fresh[:, :1] = True
+        fresh[:, :1].fill_(True)  # an assignment would copy a number from the host
         if self.end is not None:
             torch.eq(self.ids[:, :-1], self.end, out=fresh[:, 1:])
         return fresh
