@@ -330,8 +330,8 @@ def _claim(found: Any, figure: str, path: str) -> Claim:
         raise ValueError(f"{where}: {error}") from None
     chosen = found.get("figure", figure)
     for wanted in (chosen, *(term.figure for term in inequality.terms if term.figure)):
-        if wanted not in (*FIGURES, "spread"):
-            known = ", ".join((*FIGURES, "spread"))
+        if wanted not in (*FIGURES, "spread", SECONDS):
+            known = ", ".join((*FIGURES, "spread", SECONDS))
             raise ValueError(f"{where}: there is no figure {wanted!r}; known are {known}")
     return Claim(found["says"], inequality, chosen, found.get("corpus"))
 

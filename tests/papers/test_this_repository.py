@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shlex
 import shutil
 import tomllib
@@ -12,9 +13,10 @@ import pytest
 from bighmm.model.networks.pretrained import own_config
 from bighmm.train.recipe import InitialSettings, from_saved, read_recipe
 from papers.claims import judge
+from papers.jobs import planned
 from papers.prepare import named_in, needs
 from papers.report import write_docs
-from papers.results import read_results, run_name
+from papers.results import Results, read_results, run_name
 from papers.rows import papers_in, read_paper
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -37,7 +39,7 @@ def test_every_result_has_a_row_and_is_in_the_file_of_its_first_table(paper):
             continue
         for seed, run in results.of(row).items():
             assert run.file == paper.results_file(row)
-            files[row.recipe, row.corpus, seed] = run.file
+            files[row.known_as, row.corpus, seed] = run.file
     assert files == {tuple(key): run.file for key, run in results.runs.items()}
 
 
@@ -149,24 +151,37 @@ def test_the_study_of_weight_decay():
 
 
 def test_rows_of_the_frontier_with_and_without_a_teachers_text():
-    """Students have the model of their twin, and the text of a teacher of the same corpus."""
+    """Students have the model of their twin, and the text of teachers of the same corpus."""
     paper = read_paper(ROOT, "frontier")
     students = [row for row in paper.rows if (row.recipe or "").startswith("teacher-")]
     assert {row.corpus for row in students} == {"ptb", "wikitext-2"}
+    runs = {
+        f"runs/frontier/{run_name(row, seed)}": row.corpus
+        for row in paper.rows
+        if row.can_run
+        for seed in (1, 2)
+    }
     for row in students:
-        (twin,) = paper.rows_of(row.recipe.replace("teacher", "two-level"), row.corpus)[:1]
+        model = re.match(r"teacher(-\d+)", row.recipe).group(1)
+        corpus = "" if row.corpus == "ptb" else f"-{row.corpus}"
+        (twin,) = paper.rows_of(f"two-level{model}{corpus}", row.corpus)[:1]
         student, alone = (read_recipe(paper.recipe_file(each)) for each in (row, twin))
         assert (student.model, student.options) == (alone.model, alone.options)
-        text, teacher = f"written/{row.corpus}", f"runs/frontier/awd-lstm-{row.corpus}"
-        assert named_in(paper.recipe_file(row)) == [text] and alone.mixed.more is None
+        (text,) = named_in(paper.recipe_file(row))
+        assert alone.mixed.more is None
         (entry,) = (entry for entry in paper.prepare if entry.makes == text)
-        assert [needed.makes for needed in needs(entry, paper)] == [teacher]
-        assert teacher == f"runs/frontier/{run_name(*teacher_of(paper, row))}"
+        teachers = [needed.makes for needed in needs(entry, paper)]
+        assert teachers and {runs[teacher] for teacher in teachers} == {row.corpus}
 
 
-def teacher_of(paper, row):
-    """The row of the teacher whose run is used, and its seed."""
-    return paper.rows_of(f"awd-lstm-{row.corpus}", row.corpus)[0], 1
+def test_the_plan_of_the_frontier():
+    """It names runs of its rows and what they need, each once, and all that is still missing."""
+    paper = read_paper(ROOT, "frontier")
+    assert len({step.makes for step in paper.plan}) == len(paper.plan)
+    left = planned(paper, read_results(paper))
+    assert all(step.load > 0 for step, _ in left)
+    everything = {step.makes for step, _ in planned(paper, Results())}
+    assert {"written/ptb-short", "runs/frontier/averaged-65536-mixture-8-ptb"} <= everything
 
 
 def test_transformers_of_lee2025_have_the_sizes_of_their_pretrained_ones():
