@@ -28,7 +28,7 @@ function mapPage(main) {
   put(main,
     heading("Blocks", "Every word belongs to one block, and only the states of that block emit it."),
     h("div", { class: "split wide" }, h("section", { class: "card stack", "aria-label": "Moves" }, h("h2", {}, "Moves between blocks"),
-      h("p", { class: "soft" }, "Row: the block of a word. Column: the block of the next word. The darker, the likelier."), moving.element, frame),
+      h("p", { class: "soft" }, "Row: the block of a word. Column: the block of the next word. The stronger the colour, the likelier."), moving.element, frame),
     h("section", { class: "card stack", "aria-label": "Vocabulary" }, h("h2", {}, "Vocabulary"), listing.element, list)));
   listing.ask((signal) => ask("blocks", { signal }), (blocks) => {
     showList(list, blocks.blocks);
@@ -122,10 +122,12 @@ function pairPage(main, from, to) {
     };
     put(body,
       h("nav", { class: "row", "aria-label": "Blocks" }, h("a", { href: format("blocks") }, "all blocks"), h("a", { href: format("blocks", [from]) }, `block ${from}`), h("a", { href: format("blocks", [to]) }, `block ${to}`)),
-      facts([["p(next block | this block)", prob(pair.prob), pair.prob], ["darkest cell", number(most)]]),
-      h("section", { class: "card" }, said, h("div", { class: "scroll", role: "region", "aria-label": "States of the pair", tabindex: -1 },
+      facts([["p(next block | this block)", prob(pair.prob), pair.prob], ["strongest colour", number(most)]]),
+      h("section", { class: "card" },
+        h("p", { class: "hint" }, "p(next state | state). Rows are states of the first block, the heaviest first; columns those of the second that are reached most."),
+        said, h("div", { class: "scroll", role: "region", "aria-label": "States of the pair", tabindex: -1 },
         gridKeys(h("table", { class: "heat-table pair" },
-          h("caption", {}, "p(next state | state): rows are states of the first block, the heaviest first; columns those that are reached most"),
+          h("caption", { class: "unseen" }, "p(next state | state)"),
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "state"), pair.columns.map((column) => h("th", { scope: "col" }, stateLink(column, 1))))),
           h("tbody", {}, pair.rows.map((row, i) => h("tr", {}, h("th", { scope: "row" }, stateLink(row, 2)), pair.columns.map((column, j) => cell(row, column, pair.probs[i][j]))))))))));
   }

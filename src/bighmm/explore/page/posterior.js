@@ -28,8 +28,9 @@ export function posteriorTable(tokens, path) {
       return h("td", {}, heat(cell, state.prob));
     })));
   const table = h("table", { class: "heat-table" },
-    h("caption", {}, "p(state | whole sentence), the likeliest state first. An outline marks the best path."),
+    h("caption", { class: "unseen" }, "p(state | whole sentence)"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "word"), Array.from({ length: most }, (_, i) => h("th", { scope: "col" }, i === 0 ? "likeliest" : `${i + 1}.`)))),
     h("tbody", {}, rows));
-  return h("div", { class: "posterior" }, said, h("div", { class: "scroll", role: "region", "aria-label": "Posterior", tabindex: -1 }, gridKeys(table)));
+  return h("div", { class: "posterior" },
+    h("p", { class: "hint" }, "p(state | whole sentence), the likeliest state first. An outline marks the best path."), said, h("div", { class: "scroll", role: "region", "aria-label": "Posterior", tabindex: -1 }, gridKeys(table)));
 }

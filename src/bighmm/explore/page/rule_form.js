@@ -88,7 +88,7 @@ class Phrases {
       },
     });
     this.chips = h("ul", { class: "chips", "aria-label": label });
-    this.element = h("div", {}, h("div", { class: "row end" }, field(label, this.box),
+    this.element = h("div", {}, h("div", { class: "row end tight" }, field(label, this.box),
       h("button", { type: "button", class: "quiet", id: `add-${name}`, on: { click: () => this.add() } }, "Add")), this.chips);
   }
 

@@ -22,7 +22,7 @@ export function sentencePage(main, address, about) {
   const versus = h("p", { class: "versus", role: "status" });
   const right = h("section", { class: "side pinned", "aria-label": "Pinned", hidden: true },
     h("div", { class: "row between" }, h("h2", {}, "Pinned"), unpin), pinned.element);
-  const sides = h("div", { class: "sides" }, h("section", { class: "side", "aria-label": "This sentence" }, view.element), right);
+  const sides = h("div", { class: "sides" }, h("section", { class: "side", "aria-label": "This sentence" }, h("h2", { class: "only-two" }, "This sentence"), view.element), right);
   put(main,
     heading("Sentence", "Every number is exact. Click a word to blank it; drag over several for one longer gap."),
     isExport() ? storedChoice() : h("div", { class: "controls" },

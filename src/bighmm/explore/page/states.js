@@ -67,9 +67,9 @@ export function statesPage(main, address, about) {
     const inBlock = wanted.block === "" ? "" : ` in block ${wanted.block}`;
     put(count, answer.matching === 0 ? "No state matches." : `${whole(from + 1)} to ${whole(last)} of ${whole(answer.matching)} states${inBlock}.`, counting,
       wanted.block !== "" && [" ", h("button", { type: "button", class: "quiet", on: { click: () => go({ block: "", page: 0 }) } }, "All blocks")]);
-    put(table, h("table", { class: "data states" }, h("caption", { class: "unseen" }, "States"),
-      h("thead", {}, h("tr", {}, COLUMNS.map((column) => head(column, answer)))),
-      h("tbody", {}, answer.states.map(row))));
+    put(table, h("table", { class: "data states", role: "table" }, h("caption", { class: "unseen" }, "States"),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, COLUMNS.map((column) => head(column, answer)))),
+      h("tbody", { role: "rowgroup" }, answer.states.map(row))));
     const pages = Math.max(1, Math.ceil(answer.matching / answer.size));
     const turn = (words, page, off) => h("button", { type: "button", class: "quiet", disabled: off, on: { click: () => go({ page }) } }, words);
     put(pager, turn("First", 0, answer.page === 0), turn("Previous", answer.page - 1, answer.page === 0),
@@ -79,10 +79,10 @@ export function statesPage(main, address, about) {
   }
 
   function head(column, answer) {
-    if (!column.key) return h("th", { scope: "col" }, column.title);
+    if (!column.key) return h("th", { scope: "col", role: "columnheader" }, column.title);
     const now = answer.sort === column.key ? answer.order : null;
     const next = now ? (now === "asc" ? "desc" : "asc") : column.first;
-    return h("th", { scope: "col", class: column.numeric ? "num" : null, "aria-sort": now && (now === "asc" ? "ascending" : "descending") },
+    return h("th", { scope: "col", role: "columnheader", class: column.numeric ? "num" : null, "aria-sort": now && (now === "asc" ? "ascending" : "descending") },
       h("button", { type: "button", class: "sort", data: { sort: column.key }, on: { click: () => go({ sort: column.key, order: next, page: 0 }) } },
         column.title, h("span", { "aria-hidden": "true" }, now === "asc" ? " ↑" : now === "desc" ? " ↓" : "")),
       column.hint && h("small", {}, column.hint));
@@ -98,13 +98,15 @@ export function statesPage(main, address, about) {
   }
 }
 
+/** The roles are said again: on narrow screens the rows are laid out as grids, which would lose them. */
 function row(state) {
-  return h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: format("states", [state.state]) }, state.state), state.name && h("div", { class: "name" }, state.name)),
-    h("td", { class: "text" }, state.words.map(({ word }, i) => [i > 0 && " ", h("span", {}, word)])),
-    h("td", { class: "num", data: { value: state.share ?? "" } }, share(state.share)),
-    h("td", { class: "num", data: { value: state.entropy_bits } }, number(Number(state.entropy_bits?.toFixed(2)))),
-    h("td", { class: "num" }, state.block === null ? "–" : h("a", { href: format("blocks", [state.block]) }, state.block)));
+  const cell = (props, ...children) => h("td", { role: "cell", ...props }, children);
+  return h("tr", { role: "row" },
+    h("th", { scope: "row", role: "rowheader" }, h("a", { href: format("states", [state.state]) }, state.state), state.name && h("div", { class: "name" }, state.name)),
+    cell({ class: "text" }, state.words.map(({ word }, i) => [i > 0 && " ", h("span", {}, word)])),
+    cell({ class: "num", data: { value: state.share ?? "", short: "" } }, share(state.share)),
+    cell({ class: "num", data: { value: state.entropy_bits, short: "" } }, number(Number(state.entropy_bits?.toFixed(2)))),
+    cell({ class: "num", data: { short: "block" } }, state.block === null ? "–" : h("a", { href: format("blocks", [state.block]) }, state.block)));
 }
 
 function here({ query, sort, order, block, page }) {
