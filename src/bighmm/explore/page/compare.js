@@ -26,9 +26,9 @@ export function comparePage(main, address, { models }) {
   put(main,
     heading("Compare", "The difference in bits of each word. Above the line the second model is surprised more, below it less."),
     h("div", { class: "controls stack" },
-      h("div", { class: "row even" }, field("First model", first), field("Second model", second)),
+      h("div", { class: "row even roomy" }, field("First model", first), field("Second model", second)),
       field("A sentence, or several lines", box),
-      h("div", { class: "row even" }, field("Or a file", file, "Plain text, one sentence a line; it is only sent to this server."), field("Lines", order))),
+      h("div", { class: "row even roomy" }, field("Or a file", file, "Plain text, one sentence a line; it is only sent to this server."), field("Lines", order))),
     asker.element, result);
   update(address);
   return { update, close: () => asker.cancel() };

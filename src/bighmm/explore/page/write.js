@@ -26,6 +26,7 @@ export function writePage(main, address, about) {
   const texts = h("div", { class: "stack", role: "status" });
   put(main,
     heading("Write", "Texts are exact samples of the model given the rule, not tries until one fits."),
+    h("section", { class: "stack banner", "aria-label": "Probability of the rule" }, asker.element, top),
     h("div", { class: "split" },
       h("form", { class: "card stack controls", on: { submit } },
         field("Begins with", prefix, "The rule is about what comes after it."),
@@ -33,7 +34,7 @@ export function writePage(main, address, about) {
         h("div", { class: "row even" }, field("Texts", boxes.n), field("Longest text", boxes.length), field("Temperature", heat), field("Seed", boxes.seed)),
         h("div", { class: "row" }, h("button", { type: "submit", id: "write" }, "Write"),
           h("button", { type: "button", class: "quiet", on: { click: others } }, "Other texts"))),
-      h("section", { class: "stack", "aria-label": "Texts" }, asker.element, top, writer.element, texts)));
+      h("section", { class: "stack", "aria-label": "Texts" }, writer.element, texts)));
   update(address);
   return { update, close };
 
