@@ -1,7 +1,7 @@
 """A headless Chromium that is driven through its DevTools protocol, over a pair of pipes.
 
-Nothing is installed for it: the browser is the system's (`chromium` of Debian, or Chrome). Waiting is
-for conditions of the page, never for a time.
+Nothing is installed for it: the browser is the system's (`chromium` of Debian, or Chrome). What is
+waited for is a condition of the page, never a time.
 """
 
 from __future__ import annotations
@@ -209,19 +209,34 @@ class Page:
         shown = self.js("document.body.innerText")
         raise AssertionError(f"never true: {condition}\n{self.errors}\nthe page shows:\n{shown}")
 
+    def find(self, selector: str) -> None:
+        """Wait until there is such an element."""
+        self.wait(f"{_first(selector)} !== null")
+
+    def count(self, selector: str, number: int) -> None:
+        """Wait until there are so many such elements."""
+        self.wait(f"{_all(selector)}.length === {number}")
+
+    def shows(self, selector: str, text: str) -> None:
+        """Wait until the text of the first such element, or the value of a field, contains this."""
+        shown = f"{_first(selector)}?.value ?? {_first(selector)}?.innerText"
+        self.wait(f"({shown}).includes({json.dumps(text)})")
+
     def text(self, selector: str) -> str:
         """The text of the first element, once it is there."""
         self.find(selector)
-        return self.js(f"document.querySelector({json.dumps(selector)}).innerText")
-
-    def find(self, selector: str) -> None:
-        """Wait until there is such an element."""
-        self.wait(f"document.querySelector({json.dumps(selector)}) !== null")
+        return self.js(f"{_first(selector)}.innerText")
 
     def texts(self, selector: str) -> list[str]:
-        return self.js(
-            f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.innerText)"
-        )
+        return self.js(f"{_all(selector)}.map(e => e.innerText)")
+
+    def data(self, selector: str, name: str = "value") -> list[float]:
+        """Numbers that elements carry as data-NAME: what they show, before it was rounded."""
+        return self.js(f"{_all(selector)}.map(e => Number(e.dataset[{json.dumps(name)}]))")
+
+    def focus(self, selector: str) -> None:
+        self.find(selector)
+        self.js(f"{_first(selector)}.focus()")
 
     def click(self, selector: str, shift: bool = False) -> None:
         x, y = self._middle(selector)
@@ -242,8 +257,8 @@ class Page:
 
     def type(self, selector: str, text: str) -> None:
         """Replace what stands in a field."""
-        self.find(selector)
-        self.js(f"(e => {{ e.focus(); e.select(); }})(document.querySelector({json.dumps(selector)}))")
+        self.focus(selector)
+        self.js(f"{_first(selector)}.select()")
         if text:
             self.send("Input.insertText", text=text)
         else:
@@ -263,11 +278,10 @@ class Page:
 
     def _middle(self, selector: str) -> tuple[float, float]:
         self.find(selector)
-        name = json.dumps(selector)
+        self.js(f"{_first(selector)}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
         found = self.js(
-            f"(e => {{ e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
-            " const b = e.getBoundingClientRect();"
-            f" return [b.x + b.width / 2, b.y + b.height / 2]; }})(document.querySelector({name}))"
+            "(box => [box.x + box.width / 2, box.y + box.height / 2])"
+            f"({_first(selector)}.getBoundingClientRect())"
         )
         return found[0], found[1]
 
@@ -282,3 +296,11 @@ class Page:
             modifiers=SHIFT if shift else 0,
             **button,
         )
+
+
+def _first(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)})"
+
+
+def _all(selector: str) -> str:
+    return f"[...document.querySelectorAll({json.dumps(selector)})]"

@@ -17,7 +17,12 @@ import { writePage } from "./write.js";
 // A page is a function (main, address, about) that draws and returns {close, title, update?}.
 const PAGES = [
   { name: "sentence", title: "Sentence", make: sentencePage },
-  { name: "states", title: "States", make: (main, address, about) => (address.parts.length ? statePage : statesPage)(main, address, about) },
+  {
+    name: "states",
+    title: "States",
+    make: (main, address, about) =>
+      (address.parts.length ? statePage : statesPage)(main, address, about),
+  },
   { name: "blocks", title: "Blocks", make: blocksPage },
   { name: "write", title: "Write", make: writePage },
   { name: "training", title: "Training", make: trainingPage },
@@ -40,7 +45,11 @@ async function start() {
     models = (await ask("models")).models;
   } catch (error) {
     put(document.getElementById("tools"), themeSwitch());
-    put(main, h("h1", { tabindex: -1 }, "No answer"), h("p", { class: "message error", role: "alert" }, capital(error.message)));
+    put(
+      main,
+      h("h1", { tabindex: -1 }, "No answer"),
+      h("p", { class: "message error", role: "alert" }, capital(error.message)),
+    );
     return;
   }
   put(document.getElementById("tools"), models.length > 1 && modelChoice(), themeSwitch());
@@ -78,7 +87,12 @@ async function show(event) {
 }
 
 function describe() {
-  const facts = [about.name, about.states && `${whole(about.states)} states`, about.blocks && `${whole(about.blocks)} blocks`, about.vocabulary && `${whole(about.vocabulary)} words`];
+  const facts = [
+    about.name,
+    about.states && `${whole(about.states)} states`,
+    about.blocks && `${whole(about.blocks)} blocks`,
+    about.vocabulary && `${whole(about.vocabulary)} words`,
+  ];
   put(document.getElementById("about"), facts.filter(Boolean).join(" · "));
   setModel(about.model === models[0].model ? null : about.model);
   const choice = document.getElementById("model");
@@ -92,8 +106,16 @@ function modelChoice() {
     values.set("model", event.target.value);
     location.hash = `${path || "#/"}?${values}`;
   };
-  return h("label", { class: "model" }, h("span", { class: "unseen" }, "Model"),
-    h("select", { id: "model", on: { change } }, models.map((one) => h("option", { value: one.model }, one.name))));
+  return h(
+    "label",
+    { class: "model" },
+    h("span", { class: "unseen" }, "Model"),
+    h(
+      "select",
+      { id: "model", on: { change } },
+      models.map((one) => h("option", { value: one.model }, one.name)),
+    ),
+  );
 }
 
 /** The pages that there is something to show on. */
@@ -102,6 +124,18 @@ function shown() {
 }
 
 function navigation(current) {
-  put(document.getElementById("pages"), shown().map((page) =>
-    h("li", {}, h("a", { href: format(page.name), "aria-current": page === current ? "page" : null }, page.title))));
+  put(
+    document.getElementById("pages"),
+    shown().map((page) =>
+      h(
+        "li",
+        {},
+        h(
+          "a",
+          { href: format(page.name), "aria-current": page === current ? "page" : null },
+          page.title,
+        ),
+      ),
+    ),
+  );
 }

@@ -28,11 +28,19 @@ export function useModel(name) {
  * signal cancels it, progress(fraction) is called while a slow one is being answered.
  * Throws `Refusal`, or AbortError.
  */
-export async function ask(path, { body = null, method = body === null ? "GET" : "POST", signal, progress } = {}) {
+export async function ask(
+  path,
+  { body = null, method = body === null ? "GET" : "POST", signal, progress } = {},
+) {
   if (isExport()) return storedAnswer(path, body, Refusal);
   const slow = progress ? `&wait=${WAIT}` : "";
   const mark = path.includes("?") ? "&" : "?";
-  const asked = path + (chosen || slow ? mark + [chosen && `model=${encodeURIComponent(chosen)}`, slow.slice(1)].filter(Boolean).join("&") : "");
+  const asked =
+    path +
+    (chosen || slow
+      ? mark +
+        [chosen && `model=${encodeURIComponent(chosen)}`, slow.slice(1)].filter(Boolean).join("&")
+      : "");
   const { status, answer } = await send(asked, method, body, signal);
   return status === 202 ? finished(answer.job, signal, progress) : answer;
 }
@@ -43,12 +51,14 @@ async function finished(job, signal, progress) {
     let now = job;
     while (now.state === "queued" || now.state === "running") {
       progress(now.fraction);
-      now = (await send(`jobs/${encodeURIComponent(job.id)}?wait=1`, "GET", null, signal)).answer.job;
+      now = (await send(`jobs/${encodeURIComponent(job.id)}?wait=1`, "GET", null, signal)).answer
+        .job;
     }
     if (now.state === "done") return now.answer;
     throw new Refusal(now.error?.message ?? "the question was cancelled", now.error?.status ?? 0);
   } catch (error) {
-    if (error.name === "AbortError") send(`jobs/${encodeURIComponent(job.id)}`, "DELETE", null).catch(() => {});
+    if (error.name === "AbortError")
+      send(`jobs/${encodeURIComponent(job.id)}`, "DELETE", null).catch(() => {});
     throw error;
   }
 }
@@ -71,7 +81,10 @@ async function send(path, method, body, signal) {
     answer = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal(`the server's answer cannot be read (status ${response.status})`, response.status);
+    throw new Refusal(
+      `the server's answer cannot be read (status ${response.status})`,
+      response.status,
+    );
   }
   if (!response.ok) throw new Refusal(sentence(answer, response.status), response.status);
   return { status: response.status, answer };
@@ -84,11 +97,20 @@ export class Asker {
     this.current = null;
     this.text = h("span");
     this.meter = h("progress", { "aria-label": "Progress", hidden: true });
-    this.button = h("button", { type: "button", class: "quiet", on: { click: () => this.cancel() } }, "Cancel");
+    this.button = h(
+      "button",
+      { type: "button", class: "quiet", on: { click: () => this.cancel() } },
+      "Cancel",
+    );
     this.work = h("div", { class: "working", hidden: true }, this.text, this.meter, this.button);
     this.good = h("span", { class: "soft" });
     this.problem = h("div", { role: "alert" });
-    this.element = h("div", { class: "asker" }, h("div", { role: "status" }, this.work, this.good), this.problem);
+    this.element = h(
+      "div",
+      { class: "asker" },
+      h("div", { role: "status" }, this.work, this.good),
+      this.problem,
+    );
   }
 
   /** Runs `question(signal, progress)`, then `show(answer)` unless another question came meanwhile. */

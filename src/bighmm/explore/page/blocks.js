@@ -4,12 +4,12 @@ import { format } from "./address.js";
 import { ask, Asker } from "./asking.js";
 import { h, put } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
-import { number, prob, share, whole } from "./numbers.js";
-import { absent, facts, field, gridKeys, heading, heat, probTable, stateLink } from "./parts.js";
+import { prob, share, whole } from "./numbers.js";
+import { pairPage } from "./pair.js";
+import { absent, facts, field, heading, probTable } from "./parts.js";
 import { isExport } from "./stored.js";
 
 const STRONGEST = 30; // moves in the table
-const INSIDE = 24; // states on each side of a pair
 
 export function blocksPage(main, address, about) {
   if (!about.has_blocks) {
@@ -25,15 +25,48 @@ function mapPage(main) {
   const [listing, moving] = [new Asker("Reading the blocks"), new Asker("Computing the moves")];
   const [list, frame] = [h("div"), h("div")];
   let map = null;
-  put(main,
-    heading("Blocks", "Every word belongs to one block, and only the states of that block emit it."),
-    h("div", { class: "split wide" }, h("section", { class: "card stack", "aria-label": "Moves" }, h("h2", {}, "Moves between blocks"),
-      h("p", { class: "soft" }, "Row: the block of a word. Column: the block of the next word. The stronger the colour, the likelier."), moving.element, frame),
-    h("section", { class: "card stack", "aria-label": "Vocabulary" }, h("h2", {}, "Vocabulary"), listing.element, list)));
-  listing.ask((signal) => ask("blocks", { signal }), (blocks) => {
-    showList(list, blocks.blocks);
-    moving.ask((signal, progress) => ask("blocks/moves", { signal, progress }), (answer) => { map = showMap(frame, answer, blocks.blocks); });
-  });
+  put(
+    main,
+    heading(
+      "Blocks",
+      "Every word belongs to one block, and only the states of that block emit it.",
+    ),
+    h(
+      "div",
+      { class: "split wide" },
+      h(
+        "section",
+        { class: "card stack", "aria-label": "Moves" },
+        h("h2", {}, "Moves between blocks"),
+        h(
+          "p",
+          { class: "soft" },
+          "Row: the block of a word. Column: the block of the next word. The stronger the colour, the likelier.",
+        ),
+        moving.element,
+        frame,
+      ),
+      h(
+        "section",
+        { class: "card stack", "aria-label": "Vocabulary" },
+        h("h2", {}, "Vocabulary"),
+        listing.element,
+        list,
+      ),
+    ),
+  );
+  listing.ask(
+    (signal) => ask("blocks", { signal }),
+    (blocks) => {
+      showList(list, blocks.blocks);
+      moving.ask(
+        (signal, progress) => ask("blocks/moves", { signal, progress }),
+        (answer) => {
+          map = showMap(frame, answer, blocks.blocks);
+        },
+      );
+    },
+  );
   return {
     close() {
       listing.cancel();
@@ -46,21 +79,70 @@ function mapPage(main) {
 function showMap(frame, { moves, weights }, blocks) {
   const words = (block) => blocks[block].words.slice(0, 3).join(" ");
   const values = moves.map((row) => row.map((value) => value ?? 0));
-  const open = (row, column) => { if (!isExport()) location.hash = format("blocks", [row, "to", column]); };
+  const open = (row, column) => {
+    if (!isExport()) location.hash = format("blocks", [row, "to", column]);
+  };
   const map = new HeatMap({
-    label: "Moves between blocks", values, open,
-    describe: (row, column) => `${row} (${words(row)}) → ${column} (${words(column)}): ${moves[row][column] === null ? "never left" : prob(moves[row][column])}`,
+    label: "Moves between blocks",
+    values,
+    open,
+    describe: (row, column) =>
+      `${row} (${words(row)}) → ${column} (${words(column)}): ${moves[row][column] === null ? "never left" : prob(moves[row][column])}`,
   });
-  const pairs = values.flatMap((row, i) => row.map((value, j) => [value, i, j])).sort((a, b) => b[0] - a[0]).slice(0, STRONGEST);
+  const pairs = values
+    .flatMap((row, i) => row.map((value, j) => [value, i, j]))
+    .sort((a, b) => b[0] - a[0])
+    .slice(0, STRONGEST);
   map.choose(...pairs[0].slice(1));
-  const label = (i, j) => (isExport() ? `${i} → ${j}` : h("a", { href: format("blocks", [i, "to", j]) }, `${i} → ${j}`));
-  put(frame, map.element,
-    weights === "uniform" && h("p", { class: "hint" }, "All states of a block count alike: without the corpus their shares are not known."),
-    h("details", {}, h("summary", {}, "The strongest moves as a table"),
-      h("div", { class: "scroll", role: "region", "aria-label": "Strongest moves", tabindex: 0 },
-        h("table", { class: "data" }, h("caption", { class: "unseen" }, "Strongest moves"),
-          h("thead", {}, h("tr", {}, ["blocks", "from", "to", "p"].map((one) => h("th", { scope: "col" }, one)))),
-          h("tbody", {}, pairs.map(([value, i, j]) => h("tr", {}, h("th", { scope: "row" }, label(i, j)), h("td", {}, words(i)), h("td", {}, words(j)), h("td", { class: "num" }, prob(value)))))))));
+  const label = (i, j) =>
+    isExport() ? `${i} → ${j}` : h("a", { href: format("blocks", [i, "to", j]) }, `${i} → ${j}`);
+  put(
+    frame,
+    map.element,
+    weights === "uniform" &&
+      h(
+        "p",
+        { class: "hint" },
+        "All states of a block count alike: without the corpus their shares are not known.",
+      ),
+    h(
+      "details",
+      {},
+      h("summary", {}, "The strongest moves as a table"),
+      h(
+        "div",
+        { class: "scroll", role: "region", "aria-label": "Strongest moves", tabindex: 0 },
+        h(
+          "table",
+          { class: "data" },
+          h("caption", { class: "unseen" }, "Strongest moves"),
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              ["blocks", "from", "to", "p"].map((one) => h("th", { scope: "col" }, one)),
+            ),
+          ),
+          h(
+            "tbody",
+            {},
+            pairs.map(([value, i, j]) =>
+              h(
+                "tr",
+                {},
+                h("th", { scope: "row" }, label(i, j)),
+                h("td", {}, words(i)),
+                h("td", {}, words(j)),
+                h("td", { class: "num" }, prob(value)),
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
   return map;
 }
 
@@ -68,19 +150,63 @@ function showList(list, blocks) {
   const said = h("p", { class: "soft", role: "status" });
   const body = h("tbody");
   const draw = (text) => {
-    const shown = blocks.filter((block) => String(block.block) === text || block.words.some((word) => word.includes(text)));
+    const shown = blocks.filter(
+      (block) => String(block.block) === text || block.words.some((word) => word.includes(text)),
+    );
     said.textContent = `${whole(shown.length)} of ${whole(blocks.length)} blocks.`;
-    put(body, shown.map((block) => h("tr", {},
-      h("th", { scope: "row" }, isExport() ? block.block : h("a", { href: format("blocks", [block.block]) }, block.block)),
-      h("td", { class: "text" }, block.words.join(" ")),
-      h("td", { class: "num" }, whole(block.size)), h("td", { class: "num" }, share(block.share)))));
+    put(
+      body,
+      shown.map((block) =>
+        h(
+          "tr",
+          {},
+          h(
+            "th",
+            { scope: "row" },
+            isExport()
+              ? block.block
+              : h("a", { href: format("blocks", [block.block]) }, block.block),
+          ),
+          h("td", { class: "text" }, block.words.join(" ")),
+          h("td", { class: "num" }, whole(block.size)),
+          h("td", { class: "num" }, share(block.share)),
+        ),
+      ),
+    );
   };
-  const box = h("input", { type: "search", autocomplete: "off", spellcheck: false, on: { input: () => draw(box.value.trim()) } });
-  put(list, field("Search", box, "A word among the first of a block, or its number."), said,
-    h("div", { class: "scroll tall", role: "region", "aria-label": "Blocks", tabindex: 0 },
-      h("table", { class: "data blocks" }, h("caption", { class: "unseen" }, "Blocks"),
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "block"), h("th", { scope: "col" }, "words"), h("th", { scope: "col", class: "num" }, "size"), h("th", { scope: "col", class: "num" }, "share"))),
-        body)));
+  const box = h("input", {
+    type: "search",
+    autocomplete: "off",
+    spellcheck: false,
+    on: { input: () => draw(box.value.trim()) },
+  });
+  put(
+    list,
+    field("Search", box, "A word among the first of a block, or its number."),
+    said,
+    h(
+      "div",
+      { class: "scroll tall", role: "region", "aria-label": "Blocks", tabindex: 0 },
+      h(
+        "table",
+        { class: "data blocks" },
+        h("caption", { class: "unseen" }, "Blocks"),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { scope: "col" }, "block"),
+            h("th", { scope: "col" }, "words"),
+            h("th", { scope: "col", class: "num" }, "size"),
+            h("th", { scope: "col", class: "num" }, "share"),
+          ),
+        ),
+        body,
+      ),
+    ),
+  );
   draw("");
 }
 
@@ -93,42 +219,41 @@ function blockPage(main, id) {
 
   function show(block) {
     const known = block.words.some((word) => word.share !== null && word.share !== undefined);
-    put(body,
-      h("nav", { class: "row", "aria-label": "Blocks" }, h("a", { href: format("blocks") }, "all blocks"),
-        h("a", { href: format("states", [], { block: id }) }, `states ${block.first_state} to ${block.last_state}`)),
-      facts([["words", whole(block.size), block.size], ["share of the text", share(block.share)]]),
-      h("section", { class: "card" }, known
-        ? probTable("Words and their share of the block", block.words.map((word) => ({ word: word.word, prob: word.share ?? 0 })))
-        : [h("h2", {}, "Words"), h("p", { class: "text" }, block.words.map((word) => word.word).join(" "))],
-      block.size > block.words.length && h("p", { class: "hint" }, `The first ${whole(block.words.length)} of ${whole(block.size)}.`)));
-  }
-}
-
-function pairPage(main, from, to) {
-  const asker = new Asker("Reading the states");
-  const body = h("div", { class: "stack" });
-  put(main, heading(`From block ${from} to block ${to}`), asker.element, body);
-  asker.ask((signal, progress) => ask(`blocks/${encodeURIComponent(from)}/to/${encodeURIComponent(to)}?size=${INSIDE}`, { signal, progress }), show);
-  return { title: `Blocks ${from} to ${to}`, close: () => asker.cancel() };
-
-  function show(pair) {
-    const most = Math.max(1e-300, ...pair.probs.flat());
-    const said = h("p", { class: "readout", role: "status" }, "Point at a cell, or move to it with the arrow keys, for its numbers.");
-    const words = (state) => state.words.slice(0, 3).map((word) => word.word ?? word).join(" ");
-    const cell = (row, column, value) => {
-      const tell = () => put(said, `${row.state} (${words(row)}) → ${column.state} (${words(column)}): `, h("b", {}, prob(value)));
-      const one = h("span", { class: "cell", data: { cell: "", value }, "aria-label": `${row.state} to ${column.state}: ${prob(value)}`, role: "img", on: { pointerenter: tell, focus: tell } });
-      return h("td", {}, heat(one, Math.sqrt(value / most)));
-    };
-    put(body,
-      h("nav", { class: "row", "aria-label": "Blocks" }, h("a", { href: format("blocks") }, "all blocks"), h("a", { href: format("blocks", [from]) }, `block ${from}`), h("a", { href: format("blocks", [to]) }, `block ${to}`)),
-      facts([["p(next block | this block)", prob(pair.prob), pair.prob], ["strongest colour", number(most)]]),
-      h("section", { class: "card" },
-        h("p", { class: "hint" }, "p(next state | state). Rows are states of the first block, the heaviest first; columns those of the second that are reached most."),
-        said, h("div", { class: "scroll", role: "region", "aria-label": "States of the pair", tabindex: -1 },
-        gridKeys(h("table", { class: "heat-table pair" },
-          h("caption", { class: "unseen" }, "p(next state | state)"),
-          h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "state"), pair.columns.map((column) => h("th", { scope: "col" }, stateLink(column, 1))))),
-          h("tbody", {}, pair.rows.map((row, i) => h("tr", {}, h("th", { scope: "row" }, stateLink(row, 2)), pair.columns.map((column, j) => cell(row, column, pair.probs[i][j]))))))))));
+    put(
+      body,
+      h(
+        "nav",
+        { class: "row", "aria-label": "Blocks" },
+        h("a", { href: format("blocks") }, "all blocks"),
+        h(
+          "a",
+          { href: format("states", [], { block: id }) },
+          `states ${block.first_state} to ${block.last_state}`,
+        ),
+      ),
+      facts([
+        ["words", whole(block.size), block.size],
+        ["share of the text", share(block.share)],
+      ]),
+      h(
+        "section",
+        { class: "card" },
+        known
+          ? probTable(
+              "Words and their share of the block",
+              block.words.map((word) => ({ word: word.word, prob: word.share ?? 0 })),
+            )
+          : [
+              h("h2", {}, "Words"),
+              h("p", { class: "text" }, block.words.map((word) => word.word).join(" ")),
+            ],
+        block.size > block.words.length &&
+          h(
+            "p",
+            { class: "hint" },
+            `The first ${whole(block.words.length)} of ${whole(block.size)}.`,
+          ),
+      ),
+    );
   }
 }

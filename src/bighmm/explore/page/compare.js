@@ -12,29 +12,85 @@ const EXAMPLE = "the name of the file";
 
 export function comparePage(main, address, { models }) {
   if (models.length < 2) {
-    put(main, heading("Compare"), absent("There is one model only. Start with a second one to compare them: bighmm explore RUN --other RUN2"));
+    put(
+      main,
+      heading("Compare"),
+      absent(
+        "There is one model only. Start with a second one to compare them: bighmm explore RUN --other RUN2",
+      ),
+    );
     return {};
   }
   const asker = new Asker("Comparing");
-  const box = h("textarea", { id: "compare-text", rows: 2, spellcheck: false, autocapitalize: "off", on: { input: debounced(() => { file.value = ""; run(box.value); }, TYPING) } });
-  const file = h("input", { type: "file", id: "compare-file", accept: ".txt,text/plain", on: { change: readFile } });
-  const choose = (id) => h("select", { id, on: { change: () => run(text) } }, models.map((one) => h("option", { value: one.model }, one.name)));
+  const box = h("textarea", {
+    id: "compare-text",
+    rows: 2,
+    spellcheck: false,
+    autocapitalize: "off",
+    on: {
+      input: debounced(() => {
+        file.value = "";
+        run(box.value);
+      }, TYPING),
+    },
+  });
+  const file = h("input", {
+    type: "file",
+    id: "compare-file",
+    accept: ".txt,text/plain",
+    on: { change: readFile },
+  });
+  const choose = (id) =>
+    h(
+      "select",
+      { id, on: { change: () => run(text) } },
+      models.map((one) => h("option", { value: one.model }, one.name)),
+    );
   const [first, second] = [choose("first"), choose("second")];
-  const order = h("select", { id: "order", on: { change: () => show(answer) } }, h("option", { value: "text" }, "as in the text"), h("option", { value: "difference" }, "largest difference first"));
+  const order = h(
+    "select",
+    { id: "order", on: { change: () => show(answer) } },
+    h("option", { value: "text" }, "as in the text"),
+    h("option", { value: "difference" }, "largest difference first"),
+  );
   const result = h("div", { class: "stack", "aria-live": "polite" });
   let [text, answer] = ["", null];
-  put(main,
-    heading("Compare", "The difference in bits of each word. Above the line the second model is surprised more, below it less."),
-    h("div", { class: "controls stack" },
-      h("div", { class: "row even roomy" }, field("First model", first), field("Second model", second)),
+  put(
+    main,
+    heading(
+      "Compare",
+      "The difference in bits of each word. Above the line the second model is surprised more, below it less.",
+    ),
+    h(
+      "div",
+      { class: "controls stack" },
+      h(
+        "div",
+        { class: "row even roomy" },
+        field("First model", first),
+        field("Second model", second),
+      ),
       field("A sentence, or several lines", box),
-      h("div", { class: "row even roomy" }, field("Or a file", file, "Plain text, one sentence a line; it is only sent to this server."), field("Lines", order))),
-    asker.element, result);
+      h(
+        "div",
+        { class: "row even roomy" },
+        field(
+          "Or a file",
+          file,
+          "Plain text, one sentence a line; it is only sent to this server.",
+        ),
+        field("Lines", order),
+      ),
+    ),
+    asker.element,
+    result,
+  );
   update(address);
   return { update, close: () => asker.cancel() };
 
   function update({ query }) {
-    const known = (name, other) => (models.some((one) => one.model === query.get(name)) ? query.get(name) : other);
+    const known = (name, other) =>
+      models.some((one) => one.model === query.get(name)) ? query.get(name) : other;
     first.value = known("a", models[0].model);
     second.value = known("b", models[1].model);
     box.value = query.get("text") ?? EXAMPLE;
@@ -65,18 +121,31 @@ export function comparePage(main, address, { models }) {
     answer = found;
     const [a, b] = found.names;
     const { bits: total, words, perplexity_per_word: perplexity } = found.total;
-    const lines = order.value === "text" ? found.lines : [...found.lines].sort((x, y) => Math.abs(difference(y)) - Math.abs(difference(x)));
+    const lines =
+      order.value === "text"
+        ? found.lines
+        : [...found.lines].sort((x, y) => Math.abs(difference(y)) - Math.abs(difference(x)));
     const known = lines.flatMap((line) => line.words.map((word) => Math.abs(word.difference ?? 0)));
     const scale = known.reduce((most, one) => Math.max(most, one), 1);
-    put(result,
+    put(
+      result,
       facts([
-        [`${a}: bits`, bits(total[0] ?? Infinity), total[0]], [`${b}: bits`, bits(total[1] ?? Infinity), total[1]],
-        total[0] !== null && total[1] !== null && ["difference", signed(total[1] - total[0]), total[1] - total[0]],
-        [`${a}: perplexity a word`, number(perplexity[0] ?? Infinity), perplexity[0]], [`${b}: perplexity a word`, number(perplexity[1] ?? Infinity), perplexity[1]],
+        [`${a}: bits`, bits(total[0] ?? Infinity), total[0]],
+        [`${b}: bits`, bits(total[1] ?? Infinity), total[1]],
+        total[0] !== null &&
+          total[1] !== null && ["difference", signed(total[1] - total[0]), total[1] - total[0]],
+        [`${a}: perplexity a word`, number(perplexity[0] ?? Infinity), perplexity[0]],
+        [`${b}: perplexity a word`, number(perplexity[1] ?? Infinity), perplexity[1]],
         ["words", whole(words), words],
       ]),
       lines.slice(0, LINES).map((line) => lineCard(line, found.names, scale)),
-      lines.length > LINES && h("p", { class: "soft" }, `The first ${LINES} of ${whole(lines.length)} lines are shown; the figures above are of all.`));
+      lines.length > LINES &&
+        h(
+          "p",
+          { class: "soft" },
+          `The first ${LINES} of ${whole(lines.length)} lines are shown; the figures above are of all.`,
+        ),
+    );
   }
 }
 
@@ -90,15 +159,62 @@ function lineCard(line, names, scale) {
     const value = word.difference;
     const part = Math.min(1, Math.abs(value ?? scale) / scale);
     const side = value === null ? "none" : value > 0 ? "more" : "less";
-    return h("li", { class: "word" }, h("span", { class: "face" }, word.word ?? "end"),
-      h("span", { class: "versus-frame", "aria-hidden": "true" }, h("span", { class: `versus-bar ${side}`, style: { height: `${50 * part}%` } })),
-      h("span", { class: "bits", data: { value: value ?? "" } }, value === null ? "∞" : signed(value)));
+    return h(
+      "li",
+      { class: "word" },
+      h("span", { class: "face" }, word.word ?? "end"),
+      h(
+        "span",
+        { class: "versus-frame", "aria-hidden": "true" },
+        h("span", { class: `versus-bar ${side}`, style: { height: `${50 * part}%` } }),
+      ),
+      h(
+        "span",
+        { class: "bits", data: { value: value ?? "" } },
+        value === null ? "∞" : signed(value),
+      ),
+    );
   });
-  const rows = line.words.map((word) => h("tr", {}, h("th", { scope: "row" }, word.word ?? "end"),
-    word.bits.map((one) => h("td", { class: "num", data: { value: one ?? "" } }, bits(one ?? Infinity))), h("td", { class: "num" }, word.difference === null ? "–" : signed(word.difference))));
-  return h("article", { class: "card" }, h("ol", { class: "strip compare", "aria-label": "Differences word by word" }, words),
-    h("details", {}, h("summary", {}, "As a table"), h("div", { class: "scroll", role: "region", "aria-label": "Bits", tabindex: 0 },
-      h("table", { class: "data" }, h("caption", { class: "unseen" }, "Bits of each word"),
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "word"), names.map((name) => h("th", { scope: "col", class: "num" }, name)), h("th", { scope: "col", class: "num" }, "difference"))),
-        h("tbody", {}, rows)))));
+  const rows = line.words.map((word) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, word.word ?? "end"),
+      word.bits.map((one) =>
+        h("td", { class: "num", data: { value: one ?? "" } }, bits(one ?? Infinity)),
+      ),
+      h("td", { class: "num" }, word.difference === null ? "–" : signed(word.difference)),
+    ),
+  );
+  return h(
+    "article",
+    { class: "card" },
+    h("ol", { class: "strip compare", "aria-label": "Differences word by word" }, words),
+    h(
+      "details",
+      {},
+      h("summary", {}, "As a table"),
+      h(
+        "div",
+        { class: "scroll", role: "region", "aria-label": "Bits", tabindex: 0 },
+        h(
+          "table",
+          { class: "data" },
+          h("caption", { class: "unseen" }, "Bits of each word"),
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              h("th", { scope: "col" }, "word"),
+              names.map((name) => h("th", { scope: "col", class: "num" }, name)),
+              h("th", { scope: "col", class: "num" }, "difference"),
+            ),
+          ),
+          h("tbody", {}, rows),
+        ),
+      ),
+    ),
+  );
 }

@@ -51,7 +51,8 @@ export function download(name, content, type = "application/json") {
 function fill(element, props, children) {
   for (const [name, value] of Object.entries(props)) {
     if (name === "on") {
-      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+      for (const [event, listener] of Object.entries(value))
+        element.addEventListener(event, listener);
     } else if (name === "style") {
       for (const [key, one] of Object.entries(value)) element.style.setProperty(key, one);
     } else if (name === "data") {

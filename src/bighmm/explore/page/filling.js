@@ -1,6 +1,6 @@
 // What stands in the gaps of a sentence: words at each place, and the best fillings of all gaps.
 
-import { h, put } from "./dom.js";
+import { h } from "./dom.js";
 import { number, prob } from "./numbers.js";
 import { probTable } from "./parts.js";
 
@@ -10,7 +10,11 @@ import { probTable } from "./parts.js";
  */
 export function fillingParts(probs, best, stood, scored) {
   return [
-    h("div", { class: "gaps" }, probs.gaps.map((place) => gapPlace(place, probs, stood))),
+    h(
+      "div",
+      { class: "gaps" },
+      probs.gaps.map((place) => gapPlace(place, probs, stood)),
+    ),
     probs.lengths && lengths(probs.lengths),
     original(best, stood, scored),
     bestTable(best),
@@ -24,12 +28,30 @@ function gapPlace(place, probs, stood) {
   const marked = same ? words[place.word - 1] : null;
   const caption = several ? `Gap ${place.gap}, word ${place.word}` : `Gap ${place.gap}`;
   const listed = place.words.some((one) => one.word === marked);
-  return h("div", { class: "card" }, probTable(caption, place.words, { marked }),
-    marked !== null && !listed && h("p", { class: "hint" }, `“${marked}” stood here; it is not among the likeliest ${place.words.length}.`));
+  return h(
+    "div",
+    { class: "card" },
+    probTable(caption, place.words, { marked }),
+    marked !== null &&
+      !listed &&
+      h(
+        "p",
+        { class: "hint" },
+        `“${marked}” stood here; it is not among the likeliest ${place.words.length}.`,
+      ),
+  );
 }
 
 function lengths(rows) {
-  return h("div", { class: "card" }, probTable("Lengths of the gaps", rows.slice(0, 8).map((row) => ({ word: row.lengths.join(", "), prob: row.prob })), { first: "words" }));
+  return h(
+    "div",
+    { class: "card" },
+    probTable(
+      "Lengths of the gaps",
+      rows.slice(0, 8).map((row) => ({ word: row.lengths.join(", "), prob: row.prob })),
+      { first: "words" },
+    ),
+  );
 }
 
 /** p(what stood there | everything else) = p(whole text) / p(what is known). */
@@ -38,19 +60,65 @@ function original(best, stood, scored) {
   if (!stood || scored === null || !first || first.log_prob === null) return null;
   const known = first.log_prob - first.log_prob_filling;
   const value = Math.exp(scored - known);
-  return h("p", { class: "stood-prob" }, "What stood there, ", h("q", {}, stood.map((words) => words.join(" ")).join(" … ")),
-    ", has probability ", h("b", { data: { value } }, prob(value)), " given everything on both sides.");
+  return h(
+    "p",
+    { class: "stood-prob" },
+    "What stood there, ",
+    h("q", {}, stood.map((words) => words.join(" ")).join(" … ")),
+    ", has probability ",
+    h("b", { data: { value } }, prob(value)),
+    " given everything on both sides.",
+  );
 }
 
 function bestTable(best) {
-  const rows = best.fillings.map((filling) => h("tr", {},
-    h("td", { class: "num", data: { value: filling.prob } }, prob(filling.prob)),
-    h("td", {}, filling.words.map((words, i) => [i > 0 && h("span", { class: "soft" }, " … "), h("b", {}, words.join(" "))])),
-    h("td", { class: "text" }, filling.text),
-    h("td", { class: "num", data: { value: filling.log_prob } }, number(filling.log_prob))));
-  return h("div", { class: "card" }, h("div", { class: "scroll", role: "region", "aria-label": "Best fillings", tabindex: 0 },
-    h("table", { class: "data best-fillings" },
-      h("caption", {}, best.exact ? "The likeliest fillings of all gaps together" : "The best fillings of all gaps that were found; likelier ones may have been missed"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "num" }, "probability"), h("th", { scope: "col" }, "filling"), h("th", { scope: "col" }, "text"), h("th", { scope: "col", class: "num" }, "log p(text)"))),
-      h("tbody", {}, rows))));
+  const rows = best.fillings.map((filling) =>
+    h(
+      "tr",
+      {},
+      h("td", { class: "num", data: { value: filling.prob } }, prob(filling.prob)),
+      h(
+        "td",
+        {},
+        filling.words.map((words, i) => [
+          i > 0 && h("span", { class: "soft" }, " … "),
+          h("b", {}, words.join(" ")),
+        ]),
+      ),
+      h("td", { class: "text" }, filling.text),
+      h("td", { class: "num", data: { value: filling.log_prob } }, number(filling.log_prob)),
+    ),
+  );
+  return h(
+    "div",
+    { class: "card" },
+    h(
+      "div",
+      { class: "scroll", role: "region", "aria-label": "Best fillings", tabindex: 0 },
+      h(
+        "table",
+        { class: "data best-fillings" },
+        h(
+          "caption",
+          {},
+          best.exact
+            ? "The likeliest fillings of all gaps together"
+            : "The best fillings of all gaps that were found; likelier ones may have been missed",
+        ),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { scope: "col", class: "num" }, "probability"),
+            h("th", { scope: "col" }, "filling"),
+            h("th", { scope: "col" }, "text"),
+            h("th", { scope: "col", class: "num" }, "log p(text)"),
+          ),
+        ),
+        h("tbody", {}, rows),
+      ),
+    ),
+  );
 }

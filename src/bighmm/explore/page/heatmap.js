@@ -17,32 +17,61 @@ export class HeatMap {
     this.drag = null;
     const help = uniqueId("help");
     this.canvas = h("canvas", {
-      class: "map", tabindex: 0, role: "application", "aria-roledescription": "heat map",
-      "aria-label": label, "aria-describedby": help,
+      class: "map",
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "heat map",
+      "aria-label": label,
+      "aria-describedby": help,
       on: {
         keydown: (event) => this.#key(event),
         wheel: (event) => this.#wheel(event),
         pointerdown: (event) => this.#down(event),
         pointermove: (event) => this.#move(event),
         pointerup: (event) => this.#up(event),
-        pointercancel: () => { this.drag = null; },
+        pointercancel: () => {
+          this.drag = null;
+        },
       },
     });
     this.said = h("p", { class: "readout", role: "status" });
     const button = (name, words, act) =>
-      h("button", { type: "button", class: "quiet", "aria-label": words, title: words, on: { click: act } }, name);
-    this.element = h("div", { class: "map-frame" },
-      h("div", { class: "controls row" },
+      h(
+        "button",
+        { type: "button", class: "quiet", "aria-label": words, title: words, on: { click: act } },
+        name,
+      );
+    this.element = h(
+      "div",
+      { class: "map-frame" },
+      h(
+        "div",
+        { class: "controls row" },
         button("+", "Zoom in", () => this.zoom(0.5)),
         button("−", "Zoom out", () => this.zoom(2)),
         button("Whole map", "Show the whole map", () => this.zoom(Infinity)),
-        h("span", { class: "legend" }, "0 ", h("i", { class: "ramp" }), ` ${prob(this.#highest())}`)),
-      this.canvas, this.said,
-      h("p", { class: "hint", id: help },
-        "Arrow keys move, + and − zoom, 0 shows all, Enter opens a cell. Drag to pan; hold Ctrl and turn the wheel to zoom."));
+        h(
+          "span",
+          { class: "legend" },
+          "0 ",
+          h("i", { class: "ramp" }),
+          ` ${prob(this.#highest())}`,
+        ),
+      ),
+      this.canvas,
+      this.said,
+      h(
+        "p",
+        { class: "hint", id: help },
+        "Arrow keys move, + and − zoom, 0 shows all, Enter opens a cell. Drag to pan; hold Ctrl and turn the wheel to zoom.",
+      ),
+    );
     this.observer = new ResizeObserver(() => this.#draw());
     this.observer.observe(this.canvas);
-    this.repaint = () => { this.image = null; this.#draw(); };
+    this.repaint = () => {
+      this.image = null;
+      this.#draw();
+    };
     document.addEventListener("themechange", this.repaint);
     this.#tell();
   }
@@ -80,7 +109,11 @@ export class HeatMap {
     const step = MOVES[event.key];
     const many = event.shiftKey ? 10 : 1;
     const within = (at, count) => Math.max(0, Math.min(count - 1, at));
-    if (step) this.choose(within(this.cell[0] + many * step[0], this.rows), within(this.cell[1] + many * step[1], this.columns));
+    if (step)
+      this.choose(
+        within(this.cell[0] + many * step[0], this.rows),
+        within(this.cell[1] + many * step[1], this.columns),
+      );
     else if (event.key === "+" || event.key === "=") this.zoom(0.5);
     else if (event.key === "-") this.zoom(2);
     else if (event.key === "0") this.zoom(Infinity);
@@ -109,7 +142,11 @@ export class HeatMap {
       const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];
       this.drag.moved ||= Math.hypot(dx, dy) > 5;
       if (!this.drag.moved) return;
-      this.view = { ...this.view, row: this.drag.view.row - dy / pixels, column: this.drag.view.column - dx / pixels };
+      this.view = {
+        ...this.view,
+        row: this.drag.view.row - dy / pixels,
+        column: this.drag.view.column - dx / pixels,
+      };
       this.#clamp();
       this.#draw();
       return;
@@ -133,13 +170,20 @@ export class HeatMap {
 
   #under(event) {
     const box = this.canvas.getBoundingClientRect();
-    const row = Math.floor(this.view.row + ((event.clientY - box.top) / box.width) * this.view.size);
-    const column = Math.floor(this.view.column + ((event.clientX - box.left) / box.width) * this.view.size);
-    return row >= 0 && row < this.rows && column >= 0 && column < this.columns ? [row, column] : null;
+    const row = Math.floor(
+      this.view.row + ((event.clientY - box.top) / box.width) * this.view.size,
+    );
+    const column = Math.floor(
+      this.view.column + ((event.clientX - box.left) / box.width) * this.view.size,
+    );
+    return row >= 0 && row < this.rows && column >= 0 && column < this.columns
+      ? [row, column]
+      : null;
   }
 
   #clamp() {
-    const within = (first, count) => Math.max(0, Math.min(Math.max(0, count - this.view.size), first));
+    const within = (first, count) =>
+      Math.max(0, Math.min(Math.max(0, count - this.view.size), first));
     this.view.row = within(this.view.row, this.rows);
     this.view.column = within(this.view.column, this.columns);
   }
@@ -149,7 +193,10 @@ export class HeatMap {
   }
 
   #highest() {
-    this.highest ??= this.values.reduce((most, row) => row.reduce((a, b) => Math.max(a, b), most), 0);
+    this.highest ??= this.values.reduce(
+      (most, row) => row.reduce((a, b) => Math.max(a, b), most),
+      0,
+    );
     return this.highest;
   }
 
@@ -161,7 +208,10 @@ export class HeatMap {
     if (this.canvas.width !== pixels) this.canvas.width = this.canvas.height = pixels;
     const context = this.canvas.getContext("2d");
     const style = getComputedStyle(this.canvas);
-    this.image ??= this.#paint(colour(style.getPropertyValue("--surface")), colour(style.getPropertyValue("--heat")));
+    this.image ??= this.#paint(
+      colour(style.getPropertyValue("--surface")),
+      colour(style.getPropertyValue("--heat")),
+    );
     const { row, column, size } = this.view;
     context.imageSmoothingEnabled = size > pixels;
     context.clearRect(0, 0, pixels, pixels);
@@ -170,7 +220,12 @@ export class HeatMap {
     context.strokeStyle = style.getPropertyValue("--warm");
     context.lineWidth = 2 * ratio;
     const edge = Math.max(unit, 6 * ratio);
-    context.strokeRect((this.cell[1] - column) * unit - (edge - unit) / 2, (this.cell[0] - row) * unit - (edge - unit) / 2, edge, edge);
+    context.strokeRect(
+      (this.cell[1] - column) * unit - (edge - unit) / 2,
+      (this.cell[0] - row) * unit - (edge - unit) / 2,
+      edge,
+      edge,
+    );
   }
 
   /** One pixel for each cell; the root makes small probabilities visible, as the legend's ramp does. */
@@ -195,7 +250,7 @@ export class HeatMap {
 }
 
 /** [red, green, blue] of #rrggbb. */
-export function colour(text) {
+function colour(text) {
   const found = /^\s*#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})\s*$/i.exec(text);
   return found ? found.slice(1).map((part) => parseInt(part, 16)) : [128, 128, 128];
 }

@@ -52,7 +52,8 @@ export function surprisal(logProb) {
 /** Seconds as 1 h 02 min, 3 min 20 s, 12 s. */
 export function seconds(value) {
   const all = Math.round(value);
-  if (all >= 3600) return `${Math.floor(all / 3600)} h ${String(Math.floor((all % 3600) / 60)).padStart(2, "0")} min`;
+  if (all >= 3600)
+    return `${Math.floor(all / 3600)} h ${String(Math.floor((all % 3600) / 60)).padStart(2, "0")} min`;
   if (all >= 60) return `${Math.floor(all / 60)} min ${String(all % 60).padStart(2, "0")} s`;
   return `${all} s`;
 }

@@ -8,7 +8,12 @@ const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowD
 
 /** The head of a page: its name and one sentence about it. */
 export function heading(title, ...about) {
-  return h("header", { class: "head" }, h("h1", { tabindex: -1 }, title), about.length > 0 && h("p", { class: "lead" }, about));
+  return h(
+    "header",
+    { class: "head" },
+    h("h1", { tabindex: -1 }, title),
+    about.length > 0 && h("p", { class: "lead" }, about),
+  );
 }
 
 /** A control with its label, and a hint below it. */
@@ -21,35 +26,82 @@ export function field(label, control, hint = null) {
 
 /** A check box with its label. */
 export function check(label, checked, change) {
-  const box = h("input", { type: "checkbox", checked, id: uniqueId("check"), on: { change: () => change(box.checked) } });
+  const box = h("input", {
+    type: "checkbox",
+    checked,
+    id: uniqueId("check"),
+    on: { change: () => change(box.checked) },
+  });
   return h("div", { class: "check" }, box, h("label", { for: box.id }, label));
 }
 
 /** A list of facts: [[name, value, exact?], …]. */
 export function facts(rows) {
-  return h("dl", { class: "facts" }, rows.filter(Boolean).map(([name, value, exact]) =>
-    h("div", {}, h("dt", {}, name), h("dd", exact === undefined ? {} : { data: { value: exact } }, value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    rows
+      .filter(Boolean)
+      .map(([name, value, exact]) =>
+        h(
+          "div",
+          {},
+          h("dt", {}, name),
+          h("dd", exact === undefined ? {} : { data: { value: exact } }, value),
+        ),
+      ),
+  );
 }
 
 /** A table of words and probabilities with bars; `marked` is the word to point out. */
 export function probTable(caption, rows, { first = "word", marked = null } = {}) {
   const most = Math.max(1e-300, ...rows.map((row) => row.prob));
-  return h("table", { class: "probs" },
+  return h(
+    "table",
+    { class: "probs" },
     h("caption", {}, caption),
-    h("thead", { class: "unseen" }, h("tr", {}, h("th", { scope: "col" }, first), h("th", { scope: "col" }, "probability"))),
-    h("tbody", {}, rows.map((row) => h("tr", { class: marked !== null && row.word === marked ? "marked" : null },
-      h("th", { scope: "row" }, row.face ?? row.word),
-      h("td", { data: { value: row.prob } },
-        h("span", { class: "fill-frame", "aria-hidden": "true" }, h("span", { class: "fill", style: { width: `${(100 * row.prob) / most}%` } })),
-        h("span", { class: "num" }, prob(row.prob)))))));
+    h(
+      "thead",
+      { class: "unseen" },
+      h("tr", {}, h("th", { scope: "col" }, first), h("th", { scope: "col" }, "probability")),
+    ),
+    h(
+      "tbody",
+      {},
+      rows.map((row) =>
+        h(
+          "tr",
+          { class: marked !== null && row.word === marked ? "marked" : null },
+          h("th", { scope: "row" }, row.face ?? row.word),
+          h(
+            "td",
+            { data: { value: row.prob } },
+            h(
+              "span",
+              { class: "fill-frame", "aria-hidden": "true" },
+              h("span", { class: "fill", style: { width: `${(100 * row.prob) / most}%` } }),
+            ),
+            h("span", { class: "num" }, prob(row.prob)),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A link to a state, by its name if a person gave one, and its words. */
 export function stateLink({ state, name = null, words = [] }, count = 4) {
   const listed = words.slice(0, count).map((word) => (typeof word === "string" ? word : word.word));
-  return h("span", { class: "state-link" },
-    h("a", { href: format("states", [state]), data: { state } }, name ? `${state} · ${name}` : `${state}`),
-    listed.length > 0 && h("small", {}, listed.join(" ")));
+  return h(
+    "span",
+    { class: "state-link" },
+    h(
+      "a",
+      { href: format("states", [state]), data: { state } },
+      name ? `${state} · ${name}` : `${state}`,
+    ),
+    listed.length > 0 && h("small", {}, listed.join(" ")),
+  );
 }
 
 /** Colours an element by a probability from 0 to 1; see .heat in parts.css. */
@@ -62,8 +114,12 @@ export function heat(element, value) {
 
 /** Arrow keys move between the `[data-cell]` elements of a table's rows; one of them has the tab stop. */
 export function gridKeys(table) {
-  const rows = [...table.rows].map((row) => [...row.querySelectorAll("[data-cell]")]).filter((cells) => cells.length);
-  rows.flat().forEach((cell, i) => { cell.tabIndex = i === 0 ? 0 : -1; });
+  const rows = [...table.rows]
+    .map((row) => [...row.querySelectorAll("[data-cell]")])
+    .filter((cells) => cells.length);
+  rows.flat().forEach((cell, i) => {
+    cell.tabIndex = i === 0 ? 0 : -1;
+  });
   table.addEventListener("keydown", (event) => {
     const step = MOVES[event.key];
     const row = rows.findIndex((cells) => cells.includes(event.target));

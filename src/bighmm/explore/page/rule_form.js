@@ -13,19 +13,72 @@ export class RuleForm {
     this.mustNot = new Phrases("Must not contain", "not", changed);
     this.inOrder = false;
     this.order = h("div");
-    const input = (name, more = {}) => h("input", { id: `rule-${name}`, autocomplete: "off", spellcheck: false, autocapitalize: "off", ...more, on: { input: changed } });
-    this.inputs = Object.fromEntries(TEXTS.map((name) => [name, name === "schema" ? h("textarea", { id: "rule-schema", rows: 4, spellcheck: false, class: "code", on: { input: changed } }) : input(name)]));
+    const input = (name, more = {}) =>
+      h("input", {
+        id: `rule-${name}`,
+        autocomplete: "off",
+        spellcheck: false,
+        autocapitalize: "off",
+        ...more,
+        on: { input: changed },
+      });
+    this.inputs = Object.fromEntries(
+      TEXTS.map((name) => [
+        name,
+        name === "schema"
+          ? h("textarea", {
+              id: "rule-schema",
+              rows: 4,
+              spellcheck: false,
+              class: "code",
+              on: { input: changed },
+            })
+          : input(name),
+      ]),
+    );
     this.least = input("least", { type: "number", min: 0, max: 1000 });
     this.most = input("most", { type: "number", min: 0, max: 1000 });
-    this.patterns = h("details", {}, h("summary", {}, "Patterns and JSON schema"), h("div", { class: "stack" },
-      field("Pattern over words", this.inputs.regex, "A regular expression whose letters are words: the (old | new) .* file"),
-      field("Regular expression over letters", this.inputs.text, "Of all that is written: [a-z ]+"),
-      field("JSON schema", this.inputs.schema, "All that is written is JSON of this schema.")));
-    this.element = h("fieldset", { class: "stack" }, h("legend", {}, "The rule"),
-      this.must.element, this.order, this.mustNot.element,
-      h("div", { class: "row even" }, field("Starts with", this.inputs.starts), field("Ends with", this.inputs.ends)),
-      h("div", { class: "row even" }, field("Words at least", this.least), field("Words at most", this.most)),
-      this.patterns);
+    this.patterns = h(
+      "details",
+      {},
+      h("summary", {}, "Patterns and JSON schema"),
+      h(
+        "div",
+        { class: "stack" },
+        field(
+          "Pattern over words",
+          this.inputs.regex,
+          "A regular expression whose letters are words: the (old | new) .* file",
+        ),
+        field(
+          "Regular expression over letters",
+          this.inputs.text,
+          "Of all that is written: [a-z ]+",
+        ),
+        field("JSON schema", this.inputs.schema, "All that is written is JSON of this schema."),
+      ),
+    );
+    this.element = h(
+      "fieldset",
+      { class: "stack" },
+      h("legend", {}, "The rule"),
+      this.must.element,
+      this.order,
+      this.mustNot.element,
+      h(
+        "div",
+        { class: "row even" },
+        field("Starts with", this.inputs.starts),
+        field("Ends with", this.inputs.ends),
+      ),
+      h(
+        "div",
+        { class: "row even" },
+        field("Words at least", this.least),
+        field("Words at most", this.most),
+      ),
+      this.patterns,
+    );
     this.#drawOrder();
   }
 
@@ -35,7 +88,8 @@ export class RuleForm {
     if (this.must.list.length) rule.must = this.must.list;
     if (this.mustNot.list.length) rule.must_not = this.mustNot.list;
     if (this.inOrder && this.must.list.length) rule.in_order = true;
-    for (const name of TEXTS) if (this.inputs[name].value.trim()) rule[name] = this.inputs[name].value.trim();
+    for (const name of TEXTS)
+      if (this.inputs[name].value.trim()) rule[name] = this.inputs[name].value.trim();
     const [least, most] = [this.least.value, this.most.value];
     if (least !== "" || most !== "") rule.words = `${least}..${most}`;
     return Object.keys(rule).length ? rule : null;
@@ -66,10 +120,13 @@ export class RuleForm {
   }
 
   #drawOrder() {
-    put(this.order, check("In this order", this.inOrder, (on) => {
-      this.inOrder = on;
-      this.changed();
-    }));
+    put(
+      this.order,
+      check("In this order", this.inOrder, (on) => {
+        this.inOrder = on;
+        this.changed();
+      }),
+    );
   }
 }
 
@@ -78,7 +135,10 @@ class Phrases {
   constructor(label, name, changed) {
     Object.assign(this, { list: [], changed });
     this.box = h("input", {
-      id: `rule-${name}`, autocomplete: "off", spellcheck: false, autocapitalize: "off",
+      id: `rule-${name}`,
+      autocomplete: "off",
+      spellcheck: false,
+      autocapitalize: "off",
       on: {
         keydown: (event) => {
           if (event.key !== "Enter") return;
@@ -88,8 +148,21 @@ class Phrases {
       },
     });
     this.chips = h("ul", { class: "chips", "aria-label": label });
-    this.element = h("div", {}, h("div", { class: "row end tight" }, field(label, this.box),
-      h("button", { type: "button", class: "quiet", id: `add-${name}`, on: { click: () => this.add() } }, "Add")), this.chips);
+    this.element = h(
+      "div",
+      {},
+      h(
+        "div",
+        { class: "row end tight" },
+        field(label, this.box),
+        h(
+          "button",
+          { type: "button", class: "quiet", id: `add-${name}`, on: { click: () => this.add() } },
+          "Add",
+        ),
+      ),
+      this.chips,
+    );
   }
 
   add() {
@@ -102,16 +175,31 @@ class Phrases {
 
   set(list) {
     this.list = list.filter((phrase) => phrase.trim() !== "");
-    put(this.chips, this.list.map((phrase) => h("li", {}, h("span", {}, phrase),
-      h("button", {
-        type: "button", "aria-label": `Remove ${phrase}`, title: "Remove",
-        on: {
-          click: () => {
-            this.set(this.list.filter((one) => one !== phrase));
-            this.box.focus();
-            this.changed();
-          },
-        },
-      }, "×"))));
+    put(
+      this.chips,
+      this.list.map((phrase) =>
+        h(
+          "li",
+          {},
+          h("span", {}, phrase),
+          h(
+            "button",
+            {
+              type: "button",
+              "aria-label": `Remove ${phrase}`,
+              title: "Remove",
+              on: {
+                click: () => {
+                  this.set(this.list.filter((one) => one !== phrase));
+                  this.box.focus();
+                  this.changed();
+                },
+              },
+            },
+            "×",
+          ),
+        ),
+      ),
+    );
   }
 }

@@ -12,28 +12,92 @@ const EXAMPLE = "the name of the file";
 
 export function sentencePage(main, address, about) {
   const box = h("textarea", {
-    rows: 2, id: "sentence", spellcheck: false, autocapitalize: "off", autocomplete: "off",
+    rows: 2,
+    id: "sentence",
+    spellcheck: false,
+    autocapitalize: "off",
+    autocomplete: "off",
     on: { input: debounced(() => typed(), TYPING) },
   });
   const view = new SentenceView({ label: "Sentence", about, editable: true, changed });
-  const pinned = new SentenceView({ label: "Pinned sentence", about, editable: false, changed: difference });
-  const pin = h("button", { type: "button", id: "pin", on: { click: () => { setPin(view.value()); changed(); } } }, "Pin this sentence");
-  const unpin = h("button", { type: "button", class: "quiet", on: { click: () => { setPin(null); changed(); } } }, "Unpin");
+  const pinned = new SentenceView({
+    label: "Pinned sentence",
+    about,
+    editable: false,
+    changed: difference,
+  });
+  const pin = h(
+    "button",
+    {
+      type: "button",
+      id: "pin",
+      on: {
+        click: () => {
+          setPin(view.value());
+          changed();
+        },
+      },
+    },
+    "Pin this sentence",
+  );
+  const unpin = h(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      on: {
+        click: () => {
+          setPin(null);
+          changed();
+        },
+      },
+    },
+    "Unpin",
+  );
   const versus = h("p", { class: "versus", role: "status" });
-  const right = h("section", { class: "side pinned", "aria-label": "Pinned", hidden: true },
-    h("div", { class: "row between" }, h("h2", {}, "Pinned"), unpin), pinned.element);
-  const sides = h("div", { class: "sides" }, h("section", { class: "side", "aria-label": "This sentence" }, h("h2", { class: "only-two" }, "This sentence"), view.element), right);
-  put(main,
-    heading("Sentence", "Every number is exact. Click a word to blank it; drag over several for one longer gap."),
-    isExport() ? storedChoice() : h("div", { class: "controls" },
-      field("A sentence", box, "___ is a gap of one word, ___3 of three, ___1-4 of one to four. With the keyboard: arrow keys move between words, Enter blanks, Shift with arrow keys selects."),
-      pin),
-    versus, sides);
+  const right = h(
+    "section",
+    { class: "side pinned", "aria-label": "Pinned", hidden: true },
+    h("div", { class: "row between" }, h("h2", {}, "Pinned"), unpin),
+    pinned.element,
+  );
+  const sides = h(
+    "div",
+    { class: "sides" },
+    h(
+      "section",
+      { class: "side", "aria-label": "This sentence" },
+      h("h2", { class: "only-two" }, "This sentence"),
+      view.element,
+    ),
+    right,
+  );
+  put(
+    main,
+    heading(
+      "Sentence",
+      "Every number is exact. Click a word to blank it; drag over several for one longer gap.",
+    ),
+    isExport()
+      ? storedChoice()
+      : h(
+          "div",
+          { class: "controls" },
+          field(
+            "A sentence",
+            box,
+            "___ is a gap of one word, ___3 of three, ___1-4 of one to four. With the keyboard: arrow keys move between words, Enter blanks, Shift with arrow keys selects.",
+          ),
+          pin,
+        ),
+    versus,
+    sides,
+  );
   update(address);
   return { update, close };
 
   function update({ query }) {
-    const text = query.get("text") ?? (isExport() ? storedSentences()[0] ?? "" : EXAMPLE);
+    const text = query.get("text") ?? (isExport() ? (storedSentences()[0] ?? "") : EXAMPLE);
     box.value = text;
     setPin(query.has("pin") ? { text: query.get("pin"), gaps: query.get("pin-gaps") ?? "" } : null);
     view.show({ text, gaps: query.get("gaps") ?? "" });
@@ -60,14 +124,26 @@ export function sentencePage(main, address, about) {
 
   function difference() {
     const [here, there] = [view.bits(), pinned.bits()];
-    versus.textContent = right.hidden || here === null || there === null ? ""
-      : `This sentence has ${signed(here - there)} bits against the pinned one.`;
+    versus.textContent =
+      right.hidden || here === null || there === null
+        ? ""
+        : `This sentence has ${signed(here - there)} bits against the pinned one.`;
   }
 
   function storedChoice() {
     const change = (event) => view.show({ text: event.target.value, gaps: "" });
-    return h("div", { class: "controls" }, field("A sentence", h("select", { id: "sentence", on: { change } },
-      storedSentences().map((text) => h("option", { value: text }, text)))));
+    return h(
+      "div",
+      { class: "controls" },
+      field(
+        "A sentence",
+        h(
+          "select",
+          { id: "sentence", on: { change } },
+          storedSentences().map((text) => h("option", { value: text }, text)),
+        ),
+      ),
+    );
   }
 
   function close() {

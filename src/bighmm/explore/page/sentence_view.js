@@ -24,18 +24,35 @@ export class SentenceView {
     this.asker = new Asker("Reading the sentence");
     this.filler = new Asker("Filling the gaps");
     this.strip = new WordStrip({
-      label: `${label}, word by word`, editable,
+      label: `${label}, word by word`,
+      editable,
       blank: (from, to) => this.#setGaps(withGap(this.gaps, this.units, from, to)),
       restore: (gap) => this.#setGaps(this.gaps.filter((one) => one !== gap)),
-      resize: (gap, least, most) => this.#setGaps(this.gaps.map((one) => (one === gap ? { ...one, least, most } : one))),
+      resize: (gap, least, most) =>
+        this.#setGaps(this.gaps.map((one) => (one === gap ? { ...one, least, most } : one))),
     });
-    this.count = h("input", { type: "number", min: 1, max: 50, value: 5, on: { change: () => this.#fill() } });
+    this.count = h("input", {
+      type: "number",
+      min: 1,
+      max: 50,
+      value: 5,
+      on: { change: () => this.#fill() },
+    });
     this.numbers = h("div");
     this.filled = h("div", { class: "stack", role: "status" });
     this.states = h("div");
-    this.element = h("div", { class: "stack" }, this.numbers, this.asker.element, this.strip.element,
-      this.filler.element, this.filled, this.states);
-    if (!isExport()) this.howMany = h("div", { class: "narrow" }, field("How many fillings", this.count));
+    this.element = h(
+      "div",
+      { class: "stack" },
+      this.numbers,
+      this.asker.element,
+      this.strip.element,
+      this.filler.element,
+      this.filled,
+      this.states,
+    );
+    if (!isExport())
+      this.howMany = h("div", { class: "narrow" }, field("How many fillings", this.count));
   }
 
   /** {text, gaps}, as they stand in an address. */
@@ -69,14 +86,17 @@ export class SentenceView {
       this.#draw();
       this.#fill();
     } else {
-      this.asker.ask((signal, progress) => this.#questions(signal, progress), (answer) => {
-        this.answer = answer;
-        this.units = aligned(this.text, answer.tokens) ?? this.units;
-        this.gaps = readGaps(gaps, this.units.length);
-        this.#draw();
-        this.#fill();
-        this.changed();
-      });
+      this.asker.ask(
+        (signal, progress) => this.#questions(signal, progress),
+        (answer) => {
+          this.answer = answer;
+          this.units = aligned(this.text, answer.tokens) ?? this.units;
+          this.gaps = readGaps(gaps, this.units.length);
+          this.#draw();
+          this.#fill();
+          this.changed();
+        },
+      );
     }
   }
 
@@ -98,7 +118,9 @@ export class SentenceView {
     const scores = post("score", { texts: [text], words: true });
     if (!this.about.has_states) return combined((await scores).lines[0], [], null);
     const [score, tag, posterior] = await Promise.all([
-      scores, post("tag", { text, words: WORDS }), post("posterior", { text, top: TOP, words: WORDS }),
+      scores,
+      post("tag", { text, words: WORDS }),
+      post("posterior", { text, top: TOP, words: WORDS }),
     ]);
     return combined(score.lines[0], tag.tokens, posterior.tokens);
   }
@@ -108,16 +130,28 @@ export class SentenceView {
     if (!this.answer) return;
     const { score, tags, posterior } = this.answer;
     const total = surprisal(score.log_prob);
-    put(this.numbers,
+    put(
+      this.numbers,
       facts([
         ["log p", number(score.log_prob ?? -Infinity), score.log_prob],
         ["bits in all", bits(total), total],
         ["bits a word", bits(total / score.tokens), total / score.tokens],
         ["perplexity", number(score.perplexity ?? Infinity), score.perplexity],
       ]),
-      score.unknown.length > 0 && h("p", { class: "message" }, `Not in the vocabulary: ${score.unknown.join(", ")}.`));
-    put(this.states, posterior ? h("section", { class: "card", "aria-label": "States" }, h("h2", {}, "States of each word"), posteriorTable(posterior, tags))
-      : absent("This model has no hidden states, so there is no best path and no posterior."));
+      score.unknown.length > 0 &&
+        h("p", { class: "message" }, `Not in the vocabulary: ${score.unknown.join(", ")}.`),
+    );
+    put(
+      this.states,
+      posterior
+        ? h(
+            "section",
+            { class: "card", "aria-label": "States" },
+            h("h2", {}, "States of each word"),
+            posteriorTable(posterior, tags),
+          )
+        : absent("This model has no hidden states, so there is no best path and no posterior."),
+    );
   }
 
   #setGaps(gaps) {
@@ -135,15 +169,28 @@ export class SentenceView {
       return;
     }
     const text = inText ? this.text : gapped(this.units, this.gaps);
-    const stood = inText ? null : this.gaps.map((gap) => this.units.slice(gap.from, gap.to + 1).flatMap((unit) => unit.tokens.map((token) => token.word)));
+    const stood = inText
+      ? null
+      : this.gaps.map((gap) =>
+          this.units
+            .slice(gap.from, gap.to + 1)
+            .flatMap((unit) => unit.tokens.map((token) => token.word)),
+        );
     const n = Math.max(1, Math.min(50, Math.round(Number(this.count.value)) || 5));
     const scored = this.answer?.score.log_prob ?? null;
     this.filler.ask(
-      (signal, progress) => Promise.all([
-        ask("fill", { body: { text, kind: "probs", n: PLACES }, signal, progress }),
-        ask("fill", { body: { text, kind: "best", n }, signal, progress }),
-      ]),
-      ([probs, best]) => put(this.filled, h("h2", {}, "In the gaps"), fillingParts(probs, best, stood, scored), this.howMany),
+      (signal, progress) =>
+        Promise.all([
+          ask("fill", { body: { text, kind: "probs", n: PLACES }, signal, progress }),
+          ask("fill", { body: { text, kind: "best", n }, signal, progress }),
+        ]),
+      ([probs, best]) =>
+        put(
+          this.filled,
+          h("h2", {}, "In the gaps"),
+          fillingParts(probs, best, stood, scored),
+          this.howMany,
+        ),
     );
   }
 }

@@ -12,7 +12,10 @@ export function isExport() {
 export function storedPages() {
   const { sentences, model, curve } = globalThis.bighmmStatic;
   return [
-    sentences.length > 0 && "sentence", model.has_states && "states", model.has_blocks && "blocks", curve && "training",
+    sentences.length > 0 && "sentence",
+    model.has_states && "states",
+    model.has_blocks && "blocks",
+    curve && "training",
   ].filter(Boolean);
 }
 
@@ -27,11 +30,21 @@ export async function storedAnswer(path, body, Refusal) {
   const [first, second, third] = name.split("/");
   if (first === "runs") {
     if (second) return { ...data.curve, running: false };
-    return { runs: [{ model: data.model.model, name: data.model.name, has_log: data.curve !== null }] };
+    return {
+      runs: [{ model: data.model.model, name: data.model.name, has_log: data.curve !== null }],
+    };
   }
-  if (first === "states") return second === undefined ? search(data, new URLSearchParams(query)) : state(data, Number(second), Refusal);
+  if (first === "states")
+    return second === undefined
+      ? search(data, new URLSearchParams(query))
+      : state(data, Number(second), Refusal);
   if (body) return sentence(first, body, Refusal);
-  const whole = { models: data.models, model: data.model, names: data.names, blocks: second === "moves" ? data.moves : second ? null : data.blocks }[first];
+  const whole = {
+    models: data.models,
+    model: data.model,
+    names: data.names,
+    blocks: second === "moves" ? data.moves : second ? null : data.blocks,
+  }[first];
   if (!whole || third) throw absent(Refusal);
   return whole;
 }
@@ -52,7 +65,9 @@ function chunk(kind, number, file, Refusal) {
       one.resolve = resolve;
       const script = document.createElement("script");
       script.src = file;
-      script.addEventListener("error", () => reject(new Refusal(`the file ${file} of the exported site is missing`)));
+      script.addEventListener("error", () =>
+        reject(new Refusal(`the file ${file} of the exported site is missing`)),
+      );
       document.head.append(script);
     });
     waiting.set(key, one);
@@ -61,7 +76,10 @@ function chunk(kind, number, file, Refusal) {
 }
 
 async function state(data, id, Refusal) {
-  if (!(id >= 0 && id < data.columns.words.length)) throw new Refusal(`there is no state ${id}: states go from 0 to ${data.columns.words.length - 1}`);
+  if (!(id >= 0 && id < data.columns.words.length))
+    throw new Refusal(
+      `there is no state ${id}: states go from 0 to ${data.columns.words.length - 1}`,
+    );
   const number = Math.floor(id / data.chunk);
   const rows = await chunk("states", number, `data/states-${number}.js`, Refusal);
   return rows[id - number * data.chunk];
@@ -72,18 +90,41 @@ function search(data, values) {
   const words = (values.get("query") ?? "").trim().split(/\s+/u).filter(Boolean);
   const block = values.get("block");
   const named = (id) => names.names[id] ?? null;
-  const matches = (id) => words.every((word) => String(id) === word || named(id)?.includes(word) || columns.words[id].some((one) => one.includes(word)))
-    && (!block || String(columns.block?.[id]) === block);
-  const column = { share: columns.share, entropy: columns.entropy_bits, block: columns.block }[values.get("sort")] ?? null;
-  const [sort, sign] = [column ? values.get("sort") : "number", values.get("order") === "desc" ? -1 : 1];
-  const found = columns.words.map((_, id) => id).filter(matches)
+  const matches = (id) =>
+    words.every(
+      (word) =>
+        String(id) === word ||
+        named(id)?.includes(word) ||
+        columns.words[id].some((one) => one.includes(word)),
+    ) &&
+    (!block || String(columns.block?.[id]) === block);
+  const column =
+    { share: columns.share, entropy: columns.entropy_bits, block: columns.block }[
+      values.get("sort")
+    ] ?? null;
+  const [sort, sign] = [
+    column ? values.get("sort") : "number",
+    values.get("order") === "desc" ? -1 : 1,
+  ];
+  const found = columns.words
+    .map((_, id) => id)
+    .filter(matches)
     .sort((a, b) => sign * (column ? column[a] - column[b] : a - b) || a - b);
   const [page, size] = [Number(values.get("page")), Number(values.get("size"))];
   return {
-    total: columns.words.length, matching: found.length, page, size, sort, order: values.get("order"),
+    total: columns.words.length,
+    matching: found.length,
+    page,
+    size,
+    sort,
+    order: values.get("order"),
     states: found.slice(page * size, (page + 1) * size).map((id) => ({
-      state: id, name: named(id), share: columns.share?.[id] ?? null, entropy_bits: columns.entropy_bits[id],
-      block: columns.block?.[id] ?? null, words: columns.words[id].map((word) => ({ word })),
+      state: id,
+      name: named(id),
+      share: columns.share?.[id] ?? null,
+      entropy_bits: columns.entropy_bits[id],
+      block: columns.block?.[id] ?? null,
+      words: columns.words[id].map((word) => ({ word })),
     })),
   };
 }
@@ -98,8 +139,13 @@ async function sentence(question, body, Refusal) {
   }
   const row = rows.find((one) => one.gaps?.some((gap) => gap?.text === text));
   const probs = row?.gaps.find((gap) => gap?.text === text);
-  if (!probs) throw new Refusal("an exported site answers for one blanked word at a time; bighmm explore answers the rest");
-  return body.kind === "probs" ? { ...probs, gaps: probs.gaps.map((gap) => ({ ...gap, words: gap.words.slice(0, body.n) })) } : oneGap(row, probs, body.n);
+  if (!probs)
+    throw new Refusal(
+      "an exported site answers for one blanked word at a time; bighmm explore answers the rest",
+    );
+  return body.kind === "probs"
+    ? { ...probs, gaps: probs.gaps.map((gap) => ({ ...gap, words: gap.words.slice(0, body.n) })) }
+    : oneGap(row, probs, body.n);
 }
 
 /** The best fillings of one gap of one word are its likeliest words. */
@@ -112,8 +158,11 @@ function oneGap(row, probs, n) {
   return {
     exact: true,
     fillings: place.words.slice(0, n).map((one) => ({
-      text: probs.text.replace("___", () => one.word), words: [[one.word]], prob: one.prob,
-      log_prob_filling: one.log_prob_filling, log_prob: known === null ? null : known + one.log_prob_filling,
+      text: probs.text.replace("___", () => one.word),
+      words: [[one.word]],
+      prob: one.prob,
+      log_prob_filling: one.log_prob_filling,
+      log_prob: known === null ? null : known + one.log_prob_filling,
     })),
   };
 }

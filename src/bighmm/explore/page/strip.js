@@ -15,15 +15,18 @@ export class WordStrip {
     this.range = null; // [first, last] that is being selected
     this.focus = 0;
     this.element = h("ol", {
-      class: "strip", "aria-label": label,
-      on: editable ? {
-        keydown: (event) => this.#key(event),
-        pointerdown: (event) => this.#down(event),
-        pointermove: (event) => this.#move(event),
-        pointerup: (event) => this.#up(event),
-        pointercancel: () => this.#select(null),
-        focusin: (event) => this.#focused(event),
-      } : {},
+      class: "strip",
+      "aria-label": label,
+      on: editable
+        ? {
+            keydown: (event) => this.#key(event),
+            pointerdown: (event) => this.#down(event),
+            pointermove: (event) => this.#move(event),
+            pointerup: (event) => this.#up(event),
+            pointercancel: () => this.#select(null),
+            focusin: (event) => this.#focused(event),
+          }
+        : {},
     });
   }
 
@@ -40,35 +43,102 @@ export class WordStrip {
       items.push(gap ? this.#gap(gap) : this.#word(i, units[i], scale));
       if (gap) i = gap.to;
     }
-    if (end) items.push(h("li", { class: "word end" }, h("span", { class: "face", title: "The end of the text" }, "end"), token(end, scale)));
+    if (end)
+      items.push(
+        h(
+          "li",
+          { class: "word end" },
+          h("span", { class: "face", title: "The end of the text" }, "end"),
+          token(end, scale),
+        ),
+      );
     put(this.element, items);
     this.#rove(Math.min(this.focus, units.length - 1), focused);
   }
 
   #word(index, unit, scale) {
     const face = this.editable
-      ? h("button", { type: "button", class: "face", tabindex: -1, data: { index }, title: "Blank this word" }, unit.text)
+      ? h(
+          "button",
+          {
+            type: "button",
+            class: "face",
+            tabindex: -1,
+            data: { index },
+            title: "Blank this word",
+          },
+          unit.text,
+        )
       : h("span", { class: "face" }, unit.text);
-    return h("li", { class: "word" }, face, h("div", { class: "tokens" }, unit.tokens.map((one) => token(one, scale, unit.tokens.length > 1))));
+    return h(
+      "li",
+      { class: "word" },
+      face,
+      h(
+        "div",
+        { class: "tokens" },
+        unit.tokens.map((one) => token(one, scale, unit.tokens.length > 1)),
+      ),
+    );
   }
 
   #gap(gap) {
-    const stood = this.units.slice(gap.from, gap.to + 1).map((unit) => unit.text).join(" ");
+    const stood = this.units
+      .slice(gap.from, gap.to + 1)
+      .map((unit) => unit.text)
+      .join(" ");
     const face = this.editable
-      ? h("button", { type: "button", class: "face", tabindex: -1, data: { index: gap.from, gap: "" }, "aria-label": `gap, ${stood} stood here; put it back`, title: "Put the words back", on: { click: () => this.restore(gap) } }, mark(gap))
+      ? h(
+          "button",
+          {
+            type: "button",
+            class: "face",
+            tabindex: -1,
+            data: { index: gap.from, gap: "" },
+            "aria-label": `gap, ${stood} stood here; put it back`,
+            title: "Put the words back",
+            on: { click: () => this.restore(gap) },
+          },
+          mark(gap),
+        )
       : h("span", { class: "face" }, mark(gap));
-    return h("li", { class: "word gap" }, face, h("s", { class: "stood" }, stood), this.editable && this.#lengths(gap));
+    return h(
+      "li",
+      { class: "word gap" },
+      face,
+      h("s", { class: "stood" }, stood),
+      this.editable && this.#lengths(gap),
+    );
   }
 
   #lengths(gap) {
-    const choices = [[1, 1], [2, 2], [3, 3], [4, 4], [5, 5], [6, 6], [1, 2], [1, 3], [1, 4]];
-    if (!choices.some(([a, b]) => a === gap.least && b === gap.most)) choices.unshift([gap.least, gap.most]);
-    const words = ([a, b]) => (a === b ? `${a} ${a === 1 ? "word" : "words"}` : `${a} to ${b} words`);
+    const choices = [
+      [1, 1],
+      [2, 2],
+      [3, 3],
+      [4, 4],
+      [5, 5],
+      [6, 6],
+      [1, 2],
+      [1, 3],
+      [1, 4],
+    ];
+    if (!choices.some(([a, b]) => a === gap.least && b === gap.most))
+      choices.unshift([gap.least, gap.most]);
+    const words = ([a, b]) =>
+      a === b ? `${a} ${a === 1 ? "word" : "words"}` : `${a} to ${b} words`;
     const chosen = `${gap.least}-${gap.most}`;
-    return h("select", {
-      "aria-label": "Length of the gap", class: "small",
-      on: { change: (event) => this.resize(gap, ...event.target.value.split("-").map(Number)) },
-    }, choices.map((one) => h("option", { value: one.join("-"), selected: one.join("-") === chosen }, words(one))));
+    return h(
+      "select",
+      {
+        "aria-label": "Length of the gap",
+        class: "small",
+        on: { change: (event) => this.resize(gap, ...event.target.value.split("-").map(Number)) },
+      },
+      choices.map((one) =>
+        h("option", { value: one.join("-"), selected: one.join("-") === chosen }, words(one)),
+      ),
+    );
   }
 
   #faces() {
@@ -77,7 +147,8 @@ export class WordStrip {
 
   #rove(index, focus) {
     const faces = this.#faces();
-    const chosen = faces.find((face) => Number(face.dataset.index) >= index) ?? faces[faces.length - 1];
+    const chosen =
+      faces.find((face) => Number(face.dataset.index) >= index) ?? faces[faces.length - 1];
     for (const face of faces) face.tabIndex = face === chosen ? 0 : -1;
     if (!chosen) return;
     this.focus = Number(chosen.dataset.index);
@@ -127,8 +198,12 @@ export class WordStrip {
 
   #move(event) {
     if (!this.dragging) return;
-    const under = document.elementFromPoint(event.clientX, event.clientY)?.closest(".word")?.querySelector("button.face");
-    if (under && this.element.contains(under)) this.#select([this.range[0], Number(under.dataset.index)]);
+    const under = document
+      .elementFromPoint(event.clientX, event.clientY)
+      ?.closest(".word")
+      ?.querySelector("button.face");
+    if (under && this.element.contains(under))
+      this.#select([this.range[0], Number(under.dataset.index)]);
   }
 
   #up(event) {
@@ -157,11 +232,34 @@ export class WordStrip {
 
 function token(one, scale, named = false) {
   const part = Math.min(1, Math.max(0, one.bits / scale));
-  return h("div", { class: "token" },
+  return h(
+    "div",
+    { class: "token" },
     named && h("span", { class: "piece" }, one.word),
     one.unknown && h("span", { class: "piece" }, one.word),
-    h("span", { class: "bar-frame", "aria-hidden": "true" }, h("span", { class: "bar", style: { height: `${100 * part}%` } })),
-    h("span", { class: "bits", data: { value: one.bits } }, bits(one.bits), h("span", { class: "unseen" }, " bits")),
-    one.state !== undefined && h("a", { class: "state", href: format("states", [one.state]), title: `State ${one.state} on the best path`, data: { state: one.state } },
-      h("span", { class: "unseen" }, "state "), one.state, h("small", {}, (one.stateWords ?? []).slice(0, 2).join(" "))));
+    h(
+      "span",
+      { class: "bar-frame", "aria-hidden": "true" },
+      h("span", { class: "bar", style: { height: `${100 * part}%` } }),
+    ),
+    h(
+      "span",
+      { class: "bits", data: { value: one.bits } },
+      bits(one.bits),
+      h("span", { class: "unseen" }, " bits"),
+    ),
+    one.state !== undefined &&
+      h(
+        "a",
+        {
+          class: "state",
+          href: format("states", [one.state]),
+          title: `State ${one.state} on the best path`,
+          data: { state: one.state },
+        },
+        h("span", { class: "unseen" }, "state "),
+        one.state,
+        h("small", {}, (one.stateWords ?? []).slice(0, 2).join(" ")),
+      ),
+  );
 }

@@ -7,7 +7,12 @@ const KEY = "bighmm-theme";
 /** A button that switches between light and dark. */
 export function themeSwitch() {
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const button = h("button", { type: "button", class: "quiet", id: "theme", on: { click: toggle } });
+  const button = h("button", {
+    type: "button",
+    class: "quiet",
+    id: "theme",
+    on: { click: toggle },
+  });
   system.addEventListener("change", changed);
   changed();
   return button;

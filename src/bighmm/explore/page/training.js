@@ -17,17 +17,56 @@ const PARTS = ["step", "epoch", "loss", "lr", "tokens", "seconds", "tokens_per_s
 export function trainingPage(main, address) {
   const charts = {
     loss: new LineChart({ title: "Loss", x: "steps", y: "nats a token" }),
-    valid: new LineChart({ title: "Validation perplexity", x: "steps", y: "perplexity", log: true }),
+    valid: new LineChart({
+      title: "Validation perplexity",
+      x: "steps",
+      y: "perplexity",
+      log: true,
+    }),
     lr: new LineChart({ title: "Rate", x: "steps", y: "learning rate" }),
-    tokens_per_second: new LineChart({ title: "Tokens per second", x: "steps", y: "tokens a second" }),
+    tokens_per_second: new LineChart({
+      title: "Tokens per second",
+      x: "steps",
+      y: "tokens a second",
+    }),
   };
-  const [problem, states, choice] = [h("div", { role: "alert" }), h("div", { role: "status" }), h("div", { class: "row" })];
-  const axis = h("select", { id: "axis", on: { change: () => { here(); draw(); } } }, Object.entries(AXES).map(([key, name]) => h("option", { value: key }, name)));
+  const [problem, states, choice] = [
+    h("div", { role: "alert" }),
+    h("div", { role: "status" }),
+    h("div", { class: "row" }),
+  ];
+  const axis = h(
+    "select",
+    {
+      id: "axis",
+      on: {
+        change: () => {
+          here();
+          draw();
+        },
+      },
+    },
+    Object.entries(AXES).map(([key, name]) => h("option", { value: key }, name)),
+  );
   const [ending, timers] = [new AbortController(), new Map()];
   let runs = [];
-  put(main, heading("Training", "Read from the run's log; the curves move while it goes on."),
-    h("div", { class: "controls row end" }, h("div", { class: "narrow" }, field("Over", axis)), h("fieldset", { class: "plain" }, h("legend", {}, "Runs"), choice)),
-    problem, states, h("div", { class: "charts" }, Object.values(charts).map((chart) => chart.element)));
+  put(
+    main,
+    heading("Training", "Read from the run's log; the curves move while it goes on."),
+    h(
+      "div",
+      { class: "controls row end" },
+      h("div", { class: "narrow" }, field("Over", axis)),
+      h("fieldset", { class: "plain" }, h("legend", {}, "Runs"), choice),
+    ),
+    problem,
+    states,
+    h(
+      "div",
+      { class: "charts" },
+      Object.values(charts).map((chart) => chart.element),
+    ),
+  );
   document.addEventListener("themechange", draw);
   start();
   return { update, close };
@@ -43,46 +82,77 @@ export function trainingPage(main, address) {
   async function start() {
     try {
       const answer = await ask("runs", { signal: ending.signal });
-      runs = answer.runs.map((run, i) => ({ ...run, colour: COLOURS[i % COLOURS.length], shown: true, log: null }));
+      runs = answer.runs.map((run, i) => ({
+        ...run,
+        colour: COLOURS[i % COLOURS.length],
+        shown: true,
+        log: null,
+      }));
     } catch (error) {
       complain(error);
       return;
     }
     update(address);
-    if (!runs.some((run) => run.has_log)) put(states, absent("No log of a training is beside the models, so there are no curves."));
+    if (!runs.some((run) => run.has_log))
+      put(states, absent("No log of a training is beside the models, so there are no curves."));
     for (const run of runs) if (run.has_log) follow(run);
   }
 
   async function follow(run) {
     try {
       const after = run.log?.next ?? 0;
-      const answer = await ask(`runs/${encodeURIComponent(run.model)}?after=${after}&points=${POINTS}`, { signal: ending.signal });
+      const answer = await ask(
+        `runs/${encodeURIComponent(run.model)}?after=${after}&points=${POINTS}`,
+        { signal: ending.signal },
+      );
       if (answer.reset) run.log = null;
       run.log = extended(answer.reset ? null : run.log, answer);
       put(problem);
       if (!answer.reset || after === 0) draw();
-      timers.set(run, setTimeout(() => follow(run), answer.reset && after > 0 ? 0 : answer.running ? MOVING : RESTING));
+      timers.set(
+        run,
+        setTimeout(
+          () => follow(run),
+          answer.reset && after > 0 ? 0 : answer.running ? MOVING : RESTING,
+        ),
+      );
       if (answer.reset && after > 0) run.log = null;
     } catch (error) {
       complain(error);
-      if (error.name !== "AbortError") timers.set(run, setTimeout(() => follow(run), RESTING));
+      if (error.name !== "AbortError")
+        timers.set(
+          run,
+          setTimeout(() => follow(run), RESTING),
+        );
     }
   }
 
   function complain(error) {
-    if (error.name !== "AbortError") put(problem, h("p", { class: "message error" }, capital(error.message)));
+    if (error.name !== "AbortError")
+      put(problem, h("p", { class: "message error" }, capital(error.message)));
   }
 
   function drawChoice() {
-    put(choice, runs.map((run) => check([h("i", { class: "swatch", style: { background: `var(${run.colour})` } }), run.name], run.shown, (on) => {
-      run.shown = on;
-      here();
-      draw();
-    })));
+    put(
+      choice,
+      runs.map((run) =>
+        check(
+          [h("i", { class: "swatch", style: { background: `var(${run.colour})` } }), run.name],
+          run.shown,
+          (on) => {
+            run.shown = on;
+            here();
+            draw();
+          },
+        ),
+      ),
+    );
   }
 
   function here() {
-    const some = runs.every((run) => run.shown) ? [] : runs.filter((run) => run.shown).map((run) => run.model);
+    const some = runs.every((run) => run.shown)
+      ? []
+      : runs.filter((run) => run.shown).map((run) => run.model);
     settle(format("training", [], { over: axis.value === "step" ? "" : axis.value, run: some }));
   }
 
@@ -90,10 +160,32 @@ export function trainingPage(main, address) {
     const over = axis.value || "step";
     const shown = runs.filter((run) => run.shown && run.log);
     const style = getComputedStyle(document.documentElement);
-    const series = (points) => shown.map((run) => ({ name: run.name, colour: style.getPropertyValue(run.colour).trim(), points: points(run.log) }));
-    for (const key of ["loss", "lr", "tokens_per_second"]) charts[key].show(series(({ steps }) => steps[over].map((x, i) => [x, steps[key][i]])), AXES[over]);
-    charts.valid.show(series(({ steps, checks }) => checks.step.map((step, i) => [at(steps, step, over), checks.perplexity[i]])), AXES[over]);
-    if (shown.length) put(states, h("ul", { class: "plain" }, shown.map((run) => h("li", {}, inWords(run)))));
+    const series = (points) =>
+      shown.map((run) => ({
+        name: run.name,
+        colour: style.getPropertyValue(run.colour).trim(),
+        points: points(run.log),
+      }));
+    for (const key of ["loss", "lr", "tokens_per_second"])
+      charts[key].show(
+        series(({ steps }) => steps[over].map((x, i) => [x, steps[key][i]])),
+        AXES[over],
+      );
+    charts.valid.show(
+      series(({ steps, checks }) =>
+        checks.step.map((step, i) => [at(steps, step, over), checks.perplexity[i]]),
+      ),
+      AXES[over],
+    );
+    if (shown.length)
+      put(
+        states,
+        h(
+          "ul",
+          { class: "plain" },
+          shown.map((run) => h("li", {}, inWords(run))),
+        ),
+      );
   }
 
   function close() {
@@ -106,14 +198,25 @@ export function trainingPage(main, address) {
 
 /** The log with what is new in an answer. */
 function extended(log, { next, running, total_steps: total, steps, checks }) {
-  const join = (old, more, names) => Object.fromEntries(names.map((name) => [name, [...(old?.[name] ?? []), ...(more[name] ?? [])]]));
-  return { next, running, total, steps: join(log?.steps, steps, PARTS), checks: join(log?.checks, checks, ["step", "perplexity", "best"]) };
+  const join = (old, more, names) =>
+    Object.fromEntries(
+      names.map((name) => [name, [...(old?.[name] ?? []), ...(more[name] ?? [])]]),
+    );
+  return {
+    next,
+    running,
+    total,
+    steps: join(log?.steps, steps, PARTS),
+    checks: join(log?.checks, checks, ["step", "perplexity", "best"]),
+  };
 }
 
 function inWords({ name, log: { running, total, steps, checks } }) {
   const last = steps.step.length - 1;
   if (last < 0) return `${name}: no step yet.`;
-  const best = checks.perplexity.length ? `, best validation perplexity ${number(Math.min(...checks.perplexity))}` : "";
+  const best = checks.perplexity.length
+    ? `, best validation perplexity ${number(Math.min(...checks.perplexity))}`
+    : "";
   const of = total ? ` of ${whole(total)}` : "";
   return `${name}: ${running ? "training, " : ""}step ${whole(steps.step[last])}${of} after ${seconds(steps.seconds[last])}${best}.`;
 }

@@ -10,13 +10,17 @@ export function hasGap(text) {
 
 /** The words between spaces: [{text, tokens: []}]. */
 export function split(text) {
-  return text.split(/\s+/u).filter(Boolean).map((word) => ({ text: word, tokens: [] }));
+  return text
+    .split(/\s+/u)
+    .filter(Boolean)
+    .map((word) => ({ text: word, tokens: [] }));
 }
 
 /** The same words with their tokens, or null if the tokens cannot be found in the text. */
 export function aligned(text, tokens) {
   const units = split(text);
-  if (units.length === tokens.length) return units.map((unit, i) => ({ ...unit, tokens: [tokens[i]] }));
+  if (units.length === tokens.length)
+    return units.map((unit, i) => ({ ...unit, tokens: [tokens[i]] }));
   let [at, rest] = [0, units[0]?.text ?? ""];
   for (const token of tokens) {
     if (rest === "" && at + 1 < units.length) {
@@ -54,11 +58,13 @@ export function mark({ least, most }) {
 
 /** Gaps as they stand in an address: "2,4-6:1-5" is word 2, and words 4 to 6 as one to five words. */
 export function writeGaps(gaps) {
-  return gaps.map(({ from, to, least, most }) => {
-    const where = from === to ? `${from}` : `${from}-${to}`;
-    const usual = least === most && least === to - from + 1;
-    return usual ? where : `${where}:${least === most ? least : `${least}-${most}`}`;
-  }).join(",");
+  return gaps
+    .map(({ from, to, least, most }) => {
+      const where = from === to ? `${from}` : `${from}-${to}`;
+      const usual = least === most && least === to - from + 1;
+      return usual ? where : `${where}:${least === most ? least : `${least}-${most}`}`;
+    })
+    .join(",");
 }
 
 /** The gaps of an address; whatever is no gap in `count` words is left out. */
@@ -71,7 +77,13 @@ export function readGaps(text, count) {
     const to = Number(found[2] ?? from);
     const least = Number(found[3] ?? to - from + 1);
     const most = Number(found[4] ?? least);
-    if (from > to || to >= count || least > most || gaps.some((gap) => from <= gap.to && gap.from <= to)) continue;
+    if (
+      from > to ||
+      to >= count ||
+      least > most ||
+      gaps.some((gap) => from <= gap.to && gap.from <= to)
+    )
+      continue;
     gaps.push({ from, to, least, most });
   }
   return gaps.sort((a, b) => a.from - b.from);
@@ -80,6 +92,8 @@ export function readGaps(text, count) {
 /** Gaps with another one over the words from..to, which replaces those it overlaps. */
 export function withGap(gaps, units, from, to) {
   const others = gaps.filter((gap) => gap.to < from || gap.from > to);
-  const size = units.slice(from, to + 1).reduce((sum, unit) => sum + Math.max(1, unit.tokens.length), 0);
+  const size = units
+    .slice(from, to + 1)
+    .reduce((sum, unit) => sum + Math.max(1, unit.tokens.length), 0);
   return [...others, { from, to, least: size, most: size }].sort((a, b) => a.from - b.from);
 }
