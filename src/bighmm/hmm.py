@@ -117,6 +117,10 @@ class HMM(Model):
         """
         return filter.log_prob(self, validate(self, tokens, lengths), impl)
 
+    def token_log_probs(self, tokens: Any, lengths: Any = None) -> Tensor:
+        """log p(x_t | x_1 … x_{t-1}) (B, T) of every token of the rows; 0 in the padding."""
+        return filter.token_log_probs(self, validate(self, tokens, lengths))
+
     @torch.no_grad()
     def next_token(
         self,

@@ -27,6 +27,10 @@ from bighmm.train.recipe import Recipe, find_recipe
 PREFIX = "w01 w07"
 
 
+def texts_of(found):
+    return [one["text"] for one in found["texts"]]
+
+
 @pytest.fixture
 def lm(trained):
     return HMMLM.from_pretrained(trained / "model")
@@ -309,8 +313,8 @@ def test_next(bighmm, ask, trained, lm, prefix):
     ids = torch.tensor([lm.encode(prefix or "")], dtype=torch.long)
     expected = lm.hmm().next_token(ids)[0]
     for row in found["next"]:
-        assert row["log_prob"] == pytest.approx(float(expected[lm.encode(row["word"])[0]]))
-        assert row["prob"] == pytest.approx(math.exp(row["log_prob"]))
+        assert row["log_prob_next"] == pytest.approx(float(expected[lm.encode(row["word"])[0]]))
+        assert row["prob"] == pytest.approx(math.exp(row["log_prob_next"]))
     probs = [row["prob"] for row in found["next"]]
     assert probs == sorted(probs, reverse=True)
     shown = bighmm(*arguments, "--n", 2).out.splitlines()
@@ -319,12 +323,12 @@ def test_next(bighmm, ask, trained, lm, prefix):
 
 
 def test_sample(bighmm, ask, trained):
-    texts = ask("sample", trained, "--seed", 5, "--n", 20)["texts"]
+    texts = texts_of(ask("sample", trained, "--seed", 5, "--n", 20))
     assert len(texts) == 20 and len(set(texts)) > 10
     assert all(re.fullmatch(r"((w\d\d|<unk>) ?)*", text) for text in texts)
-    assert ask("sample", trained, "--seed", 5, "--n", 20)["texts"] == texts
-    assert ask("sample", trained, "--seed", 6, "--n", 20)["texts"] != texts
-    runs = [ask("sample", trained, "--n", 20)["texts"] for _ in range(2)]
+    assert texts_of(ask("sample", trained, "--seed", 5, "--n", 20)) == texts
+    assert texts_of(ask("sample", trained, "--seed", 6, "--n", 20)) != texts
+    runs = [texts_of(ask("sample", trained, "--n", 20)) for _ in range(2)]
     assert runs[0] != runs[1]
     shown = bighmm("sample", trained, "--seed", 5, "--n", 20).out
     assert shown == "".join(f"{text}\n" for text in texts)
@@ -335,20 +339,20 @@ def test_a_sample_ends_at_its_end_mark_or_is_cut(ask, trained, lm):
     found = ask("sample", trained, "--length", 4, "--prefix", PREFIX, "--n", 60, "--seed", 1)
     assert found["prefix"] == PREFIX
     counts = set()
-    for text in found["texts"]:
+    for text in texts_of(found):
         ids = lm.encode(text)
         assert ids[:2] == lm.encode(PREFIX) and lm.tokenizer.end not in ids
         counts.add(len(ids) - 2)
     assert max(counts) == 4 and min(counts) < 4
     longer = ask("sample", trained, "--length", 40, "--prefix", PREFIX, "--n", 60, "--seed", 1)
-    for short, long in zip(found["texts"], longer["texts"], strict=True):
+    for short, long in zip(texts_of(found), texts_of(longer), strict=True):
         assert long.startswith(short)  # the same text, cut
-    assert ask("sample", trained, "--length", 0, "--prefix", PREFIX)["texts"] == [PREFIX] * 3
+    assert texts_of(ask("sample", trained, "--length", 0, "--prefix", PREFIX)) == [PREFIX] * 3
 
 
 def test_sample_at_temperature_zero_takes_the_likeliest(ask, trained, lm):
     options = ("--temperature", 0, "--length", 4, "--prefix", PREFIX)
-    texts = ask("sample", trained, *options, "--n", 3)["texts"]
+    texts = texts_of(ask("sample", trained, *options, "--n", 3))
     ids = lm.encode(PREFIX)
     for _ in range(4):
         best = int(lm.hmm().next_token(torch.tensor([ids]))[0].argmax())
@@ -362,12 +366,12 @@ def test_tag(bighmm, ask, trained, lm):
     found = ask("tag", trained, PREFIX, "--words", 2)
     ids = torch.tensor([lm.encode(PREFIX)])
     best = lm.hmm().viterbi(ids)
-    assert found["log_prob"] == pytest.approx(float(best.log_prob))
+    assert found["log_prob_path"] == pytest.approx(float(best.log_prob))
     assert [row["word"] for row in found["tokens"]] == PREFIX.split()
     assert [row["state"] for row in found["tokens"]] == best.states[0].tolist()
     emission = lm.hmm().tables()[2]
     for row in found["tokens"]:
-        assert 0 < row["posterior"] <= 1 + 1e-6
+        assert 0 < row["prob"] <= 1 + 1e-6
         likeliest = emission[row["state"]].topk(2).indices.tolist()
         assert row["words"] == [lm.tokenizer.token(i) for i in likeliest]
     shown = bighmm("tag", trained, PREFIX).out

@@ -58,8 +58,10 @@ def test_probs(bighmm, ask, trained, lm):
         assert len(row["words"]) == 41
         assert sum(word["prob"] for word in row["words"]) == pytest.approx(1, abs=1e-5)
         for word in row["words"]:
-            assert word["log_prob"] == pytest.approx(float(log_probs[lm.encode(word["word"])[0]]))
-            assert word["prob"] == pytest.approx(math.exp(word["log_prob"]))
+            assert word["log_prob_filling"] == pytest.approx(
+                float(log_probs[lm.encode(word["word"])[0]])
+            )
+            assert word["prob"] == pytest.approx(math.exp(word["log_prob_filling"]))
     shown = bighmm("fill", trained, "w01 ___2 w09 ___", "--probs", "--n", 1).out.splitlines()
     tops = [row["words"][0] for row in found["gaps"]]
     places = ("1.1", "1.2", "2.1")

@@ -9,6 +9,10 @@ from bighmm.lm.opening import open_model
 OPENING = ("eval", "score", "next", "sample", "fill", "tag", "states", "posterior", "guide")
 
 
+def texts_of(found):
+    return [one["text"] for one in found["texts"]]
+
+
 @pytest.fixture(scope="module")
 def runs(trained, text, tmp_path_factory):
     """A run of each family."""
@@ -31,7 +35,7 @@ def runs(trained, text, tmp_path_factory):
 def test_samples_of_every_family(ask, runs, family, length):
     lm = open_model(runs[family])
     asked = ("--length", length, "--n", 40, "--seed", 2, "--prefix", "w01 w07")
-    texts = ask("sample", runs[family], *asked)["texts"]
+    texts = texts_of(ask("sample", runs[family], *asked))
     counts = [len(lm.encode(text)) - 2 for text in texts]
     assert max(counts) == length and all(lm.tokenizer.end not in lm.encode(text) for text in texts)
     if length == 5:
@@ -40,7 +44,7 @@ def test_samples_of_every_family(ask, runs, family, length):
 
 def test_samples_under_a_rule(ask, bighmm, runs):
     rule = ("--words", "3..3")
-    texts = ask("sample", runs["hmm"], *rule, "--length", 3, "--n", 5)["texts"]
+    texts = texts_of(ask("sample", runs["hmm"], *rule, "--length", 3, "--n", 5))
     assert all(len(text.split()) == 3 for text in texts)
     done = bighmm("sample", runs["hmm"], *rule, "--length", 2)
     assert done.status == 2 and "needs at least 3 tokens, but at most 2" in done.err
@@ -59,7 +63,7 @@ def test_the_default_is_one_hundred(ask, bighmm, runs):
         shown = " ".join(bighmm(command, "--help").out.replace("│", " ").split())
         assert "the end mark not counted. (default: 100)" in shown
     rule = ("--words", "100..", "--seed", 1, "--n", 1)
-    assert len(ask("sample", runs["hmm"], *rule)["texts"][0].split()) == 100
+    assert len(texts_of(ask("sample", runs["hmm"], *rule))[0].split()) == 100
     assert bighmm("sample", runs["hmm"], "--words", "101..").status == 2
 
 

@@ -10,6 +10,10 @@ from bighmm.lm.hmmlm import HMMLM
 RULE = ("--must", "w01 w07", "--must", "w03", "--not", "w09", "--ends", "w05", "--words", "6..9")
 
 
+def texts_of(found):
+    return [one["text"] for one in found["texts"]]
+
+
 @pytest.fixture(scope="module")
 def lm(trained):
     return HMMLM.from_pretrained(trained / "model")
@@ -17,28 +21,28 @@ def lm(trained):
 
 def test_sample(ask, bighmm, trained):
     found = ask("sample", trained, *RULE, "--n", 20, "--seed", 1, "--prefix", "w02")
-    assert len(found["texts"]) == 20 and len(set(found["texts"])) > 10
-    for text in found["texts"]:
+    assert len(texts_of(found)) == 20 and len(set(texts_of(found))) > 10
+    for text in texts_of(found):
         first, *words = text.split()
         assert first == "w02" and 6 <= len(words) <= 9 and words[-1] == "w05"
         assert "w01 w07" in text and "w03" in words and "w09" not in words
     shown = bighmm("sample", trained, *RULE, "--n", 20, "--seed", 1, "--prefix", "w02").out
-    assert shown == "".join(f"{text}\n" for text in found["texts"])
+    assert shown == "".join(f"{text}\n" for text in texts_of(found))
 
 
 def test_sample_in_order_with_a_pattern(ask, trained):
     order = ("--must", "w03", "--must", "w02", "--in-order", "--starts", "w01")
-    for text in ask("sample", trained, *order, "--length", 8, "--n", 10)["texts"]:
+    for text in texts_of(ask("sample", trained, *order, "--length", 8, "--n", 10)):
         words = text.split()
         assert words[0] == "w01" and len(words) <= 8
         assert "w02" in words[words.index("w03") :]
     pattern = ("--regex", "(w01 | w02) .{2} w04+", "--temperature", 0.5)
-    for text in ask("sample", trained, *pattern, "--n", 10)["texts"]:
+    for text in texts_of(ask("sample", trained, *pattern, "--n", 10)):
         assert re.fullmatch(r"w0[12] \S+ \S+( w04)+", text)
 
 
 def test_sample_by_letters(ask, trained):
-    for text in ask("sample", trained, "--text", "w0[123]( w[01][0-9]){2,4}", "--n", 10)["texts"]:
+    for text in texts_of(ask("sample", trained, "--text", "w0[123]( w[01][0-9]){2,4}", "--n", 10)):
         assert re.fullmatch("w0[123]( w[01][0-9]){2,4}", text)
 
 
@@ -59,7 +63,7 @@ def test_next(ask, lm, trained):
     assert sum(row["prob"] for row in found) == pytest.approx(1, abs=1e-4)
     expected = lm.next_token("w01", lm.rule(must="w03", words=(0, 2)), 2)
     for row in found:
-        assert row["log_prob"] == pytest.approx(float(expected[lm.encode(row["word"])[0]]))
+        assert row["log_prob_next"] == pytest.approx(float(expected[lm.encode(row["word"])[0]]))
     assert "<eos>" not in [row["word"] for row in found]
     for name in ("--length", "--remaining"):  # the second is an old name of the first
         (only,) = ask("next", trained, "--must", "w03", name, 1)["next"]

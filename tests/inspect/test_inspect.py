@@ -8,12 +8,14 @@ from bighmm import HMM
 from bighmm.data.corpus import prepare
 from bighmm.infer.reference import marginals_loop
 from bighmm.inspect import (
+    choose_states,
+    end_probs,
     likely_words,
     next_states,
     plot_posterior,
     posterior_table,
     previous_states,
-    rank_states,
+    probs_given_word,
     state_table,
     states_of_corpus,
     tag_table,
@@ -170,16 +172,17 @@ def lm(request, corpus):
 
 
 def test_tags(lm):
-    log_prob, rows = tag_table(lm, "a b c c", words=2)
+    log_prob, of_text, rows = tag_table(lm, "a b c c", words=2)
     tokens = torch.tensor([lm.encode("a b c c")])
     best, smoothed = lm.hmm().viterbi(tokens), lm.hmm().posterior(tokens)
     assert log_prob == pytest.approx(float(best.log_prob))
+    assert of_text == pytest.approx(float(lm.hmm().log_prob(tokens)))
     assert [row["word"] for row in rows] == ["a", "b", "c", "c"]
     assert [row["state"] for row in rows] == best.states[0].tolist()
     emission = lm.hmm().tables()[2]
     for t, row in enumerate(rows):
         here = smoothed.states[0, t] == row["state"]
-        assert row["posterior"] == pytest.approx(float(smoothed.marginals[0, t][here].sum()))
+        assert row["prob"] == pytest.approx(float(smoothed.marginals[0, t][here].sum()))
         likeliest = emission[row["state"]].topk(2).indices.tolist()
         assert row["words"] == [lm.tokenizer.token(i) for i in likeliest]
 
@@ -200,7 +203,8 @@ def test_texts_without_states(ask, lm, monkeypatch):
 def test_states_of_a_corpus(lm, corpus):
     shares = shares_of(lm.hmm(), corpus.split("test"), corpus.documents("test"))
     found = states_of_corpus(lm, corpus, "test", top=4, words=2, neighbours=2)
-    order = shares.sort(descending=True, stable=True).indices[:4].tolist()
+    content = (lm.hmm().tables()[2][:, lm.hmm().end] <= 0.5).double()
+    order = (content + shares).sort(descending=True, stable=True).indices[:4].tolist()
     assert (found.num_states, found.split) == (6, "test")
     assert found.states == state_table(lm, order, words=2, neighbours=2, shares=shares)
     chosen = states_of_corpus(lm, corpus, "test", states=[3, 0])
@@ -211,13 +215,71 @@ def test_states_of_a_corpus(lm, corpus):
     assert len(states_of_corpus(lm, sort="number").states) == 6
 
 
-def test_order_of_states():
-    shares = torch.tensor([0.1, 0.4, 0.1, 0.4])
-    assert rank_states(4, 3, "share", shares) == [1, 3, 0]
-    assert rank_states(4, 3, "number", shares) == [0, 1, 2]
-    assert rank_states(4, 9, "number") == [0, 1, 2, 3]
+def test_order_of_states(lm, monkeypatch):
+    """The most used first, but those that mostly emit the end mark last."""
+    shares = torch.tensor([0.1, 0.4, 0.1, 0.2, 0.1, 0.1])
+    ends = torch.tensor([0.5, 0.6, 0.0, 0.0, 1.0, 0.1])
+    monkeypatch.setattr("bighmm.inspect.choosing.end_probs", lambda hmm: ends)
+    assert choose_states(lm, top=6, shares=shares) == [3, 0, 2, 5, 1, 4]
+    assert choose_states(lm, top=3, sort="number", shares=shares) == [0, 1, 2]
+    assert choose_states(lm, top=9, sort="number") == list(range(6))
+    assert choose_states(lm, states=[4, 2], top=1) == [4, 2]
     with pytest.raises(ValueError, match="sorted by their share of a corpus; give one"):
-        rank_states(4, 3)
+        choose_states(lm)
+    with pytest.raises(ValueError, match="states by number and those of a word choose states"):
+        choose_states(lm, states=[1], word="a")
+
+
+def test_states_of_a_word(lm):
+    """By Bayes' rule, against the tables."""
+    emission = lm.hmm().tables()[2].double()
+    shares = torch.tensor([0.1, 0.4, 0.1, 0.2, 0.1, 0.1], dtype=torch.float64)
+    (token,) = lm.encode("b")
+    wanted = shares * emission[:, token]
+    torch.testing.assert_close(probs_given_word(lm.hmm(), token, shares), wanted / wanted.sum())
+    wanted = emission[:, token] / emission[:, token].sum()
+    torch.testing.assert_close(probs_given_word(lm.hmm(), token), wanted)
+    possible = [z for z in wanted.argsort(descending=True).tolist() if wanted[z] > 0]
+    assert choose_states(lm, word="b", top=9) == possible
+    rows = states_of_corpus(lm, word="b", top=2).states
+    assert [row["prob_word"] for row in rows] == pytest.approx(wanted[possible[:2]].tolist())
+    with pytest.raises(ValueError, match="the word 'zebra' is not in the model's vocabulary"):
+        choose_states(lm, word="zebra")
+    with pytest.raises(ValueError, match=r"'a b' is 2 tokens of the model \('a', 'b'\)"):
+        choose_states(lm, word="a b")
+
+
+def test_states_of_a_block(lm):
+    if lm.hmm().support.partition is None:
+        with pytest.raises(ValueError, match="are not in blocks; leave out the block"):
+            choose_states(lm, block=0, sort="number")
+        return
+    block_of = lm.hmm().support.partition.block_of
+    (token,) = lm.encode("b")
+    block = int(block_of[token])
+    found = choose_states(lm, block=block, sort="number", top=99)
+    assert found == sorted(lm.hmm().support.states(torch.tensor([token]))[0].tolist())
+    assert all(row["block"] == block for row in state_table(lm, found))
+    with pytest.raises(ValueError, match="there is no block 99: blocks go from 0 to"):
+        choose_states(lm, block=99)
+
+
+def test_after_an_end_mark_a_text_starts_anew(corpus):
+    """A state of the end mark alone is followed by the states that texts begin with."""
+    blocks = torch.zeros(corpus.tokenizer.size, dtype=torch.long)
+    blocks[corpus.tokenizer.end] = 1
+    lm = HMMLM("scalar", ScalarOptions(init_scale=1.0), Blocked.of(blocks, 6), corpus.tokenizer)
+    hmm = lm.hmm()
+    torch.testing.assert_close(end_probs(hmm), hmm.tables()[2][:, hmm.end])
+    content, mark = state_table(lm, [0, 5], neighbours=2)
+    assert not content["starts_anew"] and content["prob_end"] == 0
+    assert mark["starts_anew"] and mark["prob_end"] == pytest.approx(1)
+    best = hmm.start.exp().topk(2)
+    assert [found["state"] for found in mark["next"]] == best.indices.tolist()
+    assert [found["prob"] for found in mark["next"]] == pytest.approx(best.values.tolist())
+    lm.convention = "carry"
+    lm.clear_cache()
+    assert not state_table(lm, [5])[0]["starts_anew"]
 
 
 @pytest.mark.parametrize("name", ["top", "words", "neighbours"])

@@ -94,14 +94,15 @@ def test_score(lm, monkeypatch, at_once, tokens):
 
 
 @pytest.mark.parametrize("rows", [[3], [1, 1, 1], [5, 1, 1, 9, 2, 2, 2, 2], [0, 0]])
-def test_lines_are_scored_in_order_and_once(monkeypatch, rows):
+def test_lines_are_scored_in_order_and_once(monkeypatch, hmm, rows):
     monkeypatch.setattr(questions, "LINES_AT_ONCE", 3)
     monkeypatch.setattr(questions, "TOKENS_AT_ONCE", 6)
-    ranges = list(questions._batches(rows))
-    assert [i for first, last in ranges for i in range(first, last)] == list(range(len(rows)))
-    for first, last in ranges:
-        assert last - first <= 3
-        assert last - first == 1 or (last - first) * max(rows[first:last]) <= 6
+    texts = [" ".join(["w1"] * (row - 1)) for row in rows]
+    found = list(questions._batches(hmm, texts))
+    assert [text for some in found for text, _ in some] == texts
+    for some in found:
+        assert len(some) <= 3
+        assert len(some) == 1 or len(some) * max(len(ids) for _, ids in some) <= 6
 
 
 @pytest.mark.parametrize("prefix", ["", PREFIX])

@@ -7,15 +7,16 @@ Modules of commands import torch and all that needs it inside the functions that
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
+from bighmm.answers.plain import finite
 from bighmm.base.settings import check_at_least_one as at_least_one
 from bighmm.lm.options import DEFAULT_LENGTH
 from bighmm.lm.protocol import MatmulDtype
@@ -146,17 +147,9 @@ def check_blocks(argv: list[str]) -> None:
             raise ValueError(f"blocks must be a number of at least 1, or words, not {value!r}")
 
 
-def print_json(value: dict[str, Any]) -> None:
+def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on one line of standard output; null where a number is not finite."""
-    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(finite(value), ensure_ascii=False, allow_nan=False))
 
 
 def out() -> Console:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Annotated
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import tyro
 
@@ -17,6 +18,8 @@ from bighmm.cli.common import (
     print_json,
     some_text,
 )
+
+_RANGE = re.compile(r"___\d+-\d+")  # a gap of open length
 
 
 @dataclass(frozen=True)
@@ -47,58 +50,27 @@ def fill_command(argv: list[str]) -> None:
     some_text(arguments.text, "the text")
     if arguments.best and arguments.probs:
         raise ValueError("--best and --probs are two questions; ask one of them")
-    if arguments.probs:
-        _words(arguments)
-    elif arguments.best:
-        _best(arguments)
-    else:
-        _sample(arguments)
-
-
-def _sample(arguments: FillArguments) -> None:
-    from bighmm.lm.gaps import sample_fillings
+    from bighmm import answers
 
     lm = arguments.compute.open_hmm(arguments.model, "fillings")
-    found = sample_fillings(
-        lm, arguments.text, arguments.n, open_end=arguments.open_end, seed=arguments.seed
-    )
+    kind: Literal["samples", "best", "probs"] = "samples"
+    if arguments.best or arguments.probs:
+        kind = "best" if arguments.best else "probs"
+    found = answers.fill(lm, arguments.text, kind, arguments.n, arguments.open_end, arguments.seed)
     if arguments.as_json:
-        rows = [asdict(filling) for filling in found]
-        print_json({"text": arguments.text, "fillings": rows})
+        print_json(found)
         return
-    for filling in found:
-        print(filling.text)
-
-
-def _best(arguments: FillArguments) -> None:
-    from bighmm.lm.gaps import best_fillings
-
-    lm = arguments.compute.open_hmm(arguments.model, "fillings")
-    found = best_fillings(lm, arguments.text, arguments.n, open_end=arguments.open_end)
-    if arguments.as_json:
-        rows = [asdict(filling) for filling in found.fillings]
-        print_json({"text": arguments.text, "fillings": rows, "exact": found.exact})
-        return
-    for filling in found.fillings:
-        line = [f"{filling.prob:.4f}", filling.text]
-        if found.open_lengths:  # the same text may fit the gaps in several ways
-            line.append(" | ".join(" ".join(words) for words in filling.words))
+    for filling in found.get("fillings", ()):
+        line = [filling["text"]]
+        if kind == "best":
+            line = [f"{filling['prob']:.4f}", filling["text"]]
+            if _RANGE.search(arguments.text):  # the same text may fit the gaps in several ways
+                line.append(" | ".join(" ".join(words) for words in filling["words"]))
         print("\t".join(line))
-    if not found.exact:
+    if not found.get("exact", True):
         err().print("these are the best that were found; likelier ones may have been missed")
-
-
-def _words(arguments: FillArguments) -> None:
-    from bighmm.lm.gaps import gap_words
-
-    lm = arguments.compute.open_hmm(arguments.model, "fillings")
-    found = gap_words(lm, arguments.text, arguments.n, open_end=arguments.open_end)
-    if arguments.as_json:
-        answer = {name: value for name, value in asdict(found).items() if value is not None}
-        print_json({"text": arguments.text, **answer})
-        return
-    for row in found.lengths or []:
-        print(f"lengths {' '.join(map(str, row.lengths))}\t{row.prob:.4f}")
-    for place in found.gaps:
-        for word in place.words:
-            print(f"gap {place.gap}.{place.word}\t{word.prob:.4f}\t{word.word}")
+    for row in found.get("lengths", ()):
+        print(f"lengths {' '.join(map(str, row['lengths']))}\t{row['prob']:.4f}")
+    for place in found.get("gaps", ()):
+        for word in place["words"]:
+            print(f"gap {place['gap']}.{place['word']}\t{word['prob']:.4f}\t{word['word']}")

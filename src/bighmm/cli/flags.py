@@ -5,12 +5,8 @@ Shell completion and the reference of the commands are made from them.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
 import importlib
-import inspect
-import textwrap
 import types
 import typing
 from collections.abc import Iterator
@@ -20,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from bighmm.base.docstrings import field_docstrings
 from bighmm.cli.common import DEVICES
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
@@ -68,7 +65,7 @@ def flags_of(arguments: Any, default: Any = None) -> Iterator[Flag]:
     default: an instance whose values are the defaults; without it those of the fields.
     """
     hints = typing.get_type_hints(arguments, include_extras=True)
-    texts = _field_docstrings(arguments)
+    texts = field_docstrings(arguments)
     for field in dataclasses.fields(arguments):
         hint, marks = hints[field.name], []
         if typing.get_origin(hint) is Annotated:
@@ -115,23 +112,3 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default
-
-
-@functools.cache
-def _field_docstrings(kind: type) -> dict[str, str]:
-    """The strings that follow the fields of a class and its bases, on one line each."""
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError):  # a class that has no source file
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for field, after in zip(body.body, body.body[1:], strict=False):
-            match field, after:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    texts[name] = " ".join(text.split())
-    return texts

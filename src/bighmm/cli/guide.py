@@ -72,7 +72,7 @@ def guide_command(argv: list[str]) -> None:
     from bighmm.interop.language_model import LanguageModel
 
     lm = arguments.compute.open_hmm(arguments.model, "probabilities of rules")
-    rule = arguments.rule.rule_for(lm)
+    rule = arguments.rule.asked().of(lm.tokenizer)
     assert rule is not None
     (texts,) = write(
         LanguageModel(arguments.language_model, lm.device),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
@@ -34,15 +34,19 @@ class ScoreArguments:
 def score_command(argv: list[str]) -> None:
     """Print the log-probability of every line of standard input."""
     arguments = parse(ScoreArguments, argv, "score")
-    from bighmm.lm.questions import score
+    from bighmm import answers
 
     lm = arguments.compute.open(arguments.model)
-    found = score(lm, _lines(sys.stdin.buffer.read()))
+    found = answers.score(lm, _lines(sys.stdin.buffer.read()))
     if arguments.as_json:
-        print_json({"lines": [asdict(line) for line in found]})
+        print_json(found)
         return
-    for line in found:
-        print(f"{line.log_prob:.4f}\t{line.tokens}\t{line.text}")
+    for line in found["lines"]:
+        print(f"{_number(line['log_prob'])}\t{line['tokens']}\t{line['text']}")
+
+
+def _number(log_prob: float | None) -> str:
+    return "-inf" if log_prob is None else f"{log_prob:.4f}"
 
 
 def _lines(content: bytes) -> list[str]:
@@ -82,16 +86,16 @@ def next_command(argv: list[str]) -> None:
     """Print the likeliest next words."""
     arguments = parse(NextArguments, argv, "next")
     prefix = _prefix(arguments.prefix)
-    from bighmm.lm.questions import next_words
+    from bighmm import answers
 
     lm = arguments.compute.open(arguments.model)
-    rule = arguments.rule.rule_for(lm)
-    found = next_words(lm, prefix, arguments.n, rule, arguments.length)
+    rule = arguments.rule.asked()
+    found = answers.next_words(lm, prefix, arguments.n, rule, arguments.length)
     if arguments.as_json:
-        print_json({"prefix": prefix, "next": [asdict(word) for word in found]})
+        print_json(found)
         return
-    for word in found:
-        print(f"{word.prob:.4f}\t{word.word}")
+    for word in found["next"]:
+        print(f"{word['prob']:.4f}\t{word['word']}")
 
 
 @dataclass(frozen=True)
@@ -115,23 +119,23 @@ def sample_command(argv: list[str]) -> None:
     """Print texts drawn from a model."""
     arguments = parse(SampleArguments, argv, "sample")
     prefix = _prefix(arguments.prefix)
-    from bighmm.lm.questions import sample
+    from bighmm import answers
 
     lm = arguments.compute.open(arguments.model)
-    drawn = sample(
+    found = answers.sample(
         lm,
         arguments.n,
         prefix,
+        arguments.rule.asked(),
         arguments.length,
-        arguments.rule.rule_for(lm),
         arguments.temperature,
         arguments.seed,
     )
     if arguments.as_json:
-        print_json({"prefix": prefix, "texts": [one.text for one in drawn]})
+        print_json(found)
         return
-    for one in drawn:
-        print(one.text)
+    for one in found["texts"]:
+        print(one["text"])
 
 
 def _prefix(prefix: str | None) -> str:

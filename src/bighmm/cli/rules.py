@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 if TYPE_CHECKING:
-    from bighmm.lm.protocol import LM
-    from bighmm.lm.rules import Rule
+    from bighmm.lm.rules.asked import AskedRule
 
 Phrases = tyro.conf.UseAppendAction[tuple[str, ...]]
 
@@ -49,17 +48,11 @@ class RuleFlags:
         """Whether there is any rule."""
         return self != NO_RULE
 
-    def rule_for(self, lm: LM) -> Rule | None:
-        """The rule in a model's tokens, None if there is none.
+    def asked(self) -> AskedRule:
+        """The rule as plain values; ValueError for a number of words or a file that is none."""
+        from bighmm.lm.rules.asked import AskedRule
 
-        Raises ValueError if there is a word that the model does not know.
-        """
-        from bighmm.lm.rules import rule_from_words
-
-        if not self.given:
-            return None
-        return rule_from_words(
-            lm.tokenizer,
+        return AskedRule(
             must=self.must,
             must_not=self.must_not,
             in_order=self.in_order,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,16 +40,16 @@ def tag_command(argv: list[str]) -> None:
     some_text(arguments.text, "the text")
     from rich.table import Table
 
-    from bighmm.inspect import tag_table
+    from bighmm import answers
 
     lm = arguments.compute.open_hmm(arguments.model, "states")
-    log_prob, rows = tag_table(lm, arguments.text, words=arguments.words)
+    found = answers.tag(lm, arguments.text, arguments.words)
     if arguments.as_json:
-        print_json({"log_prob": log_prob, "tokens": rows})
+        print_json(found)
         return
     table = Table("word", "state", "p(state | text)", "the state's words")
-    for row in rows:
-        posterior = f"{row['posterior']:.2f}"
+    for row in found["tokens"]:
+        posterior = f"{row['prob']:.2f}"
         table.add_row(
             printable([row["word"]]), str(row["state"]), posterior, printable(row["words"])
         )
@@ -86,16 +86,16 @@ def states_command(argv: list[str]) -> None:
     arguments = parse(StatesArguments, argv, "states")
     from rich.table import Table
 
-    from bighmm.inspect import states_of_corpus
+    from bighmm import answers
     from bighmm.lm.opening import corpus_for
 
     lm, corpus = arguments.compute.open_hmm(arguments.model, "states"), None
     if arguments.sort == "share" or arguments.data is not None:
         corpus = corpus_for(arguments.model, arguments.data)
-    found = states_of_corpus(
+    found = answers.states(
         lm,
-        corpus,
-        arguments.split,
+        corpus=corpus,
+        split=arguments.split,
         states=arguments.state,
         top=arguments.top,
         sort=arguments.sort,
@@ -103,12 +103,12 @@ def states_command(argv: list[str]) -> None:
         neighbours=arguments.neighbours,
     )
     if arguments.as_json:
-        print_json(asdict(found))
+        print_json(found)
         return
     table = Table("state", "share", "words", "before it", "after it", show_lines=True)
-    for row in found.states:
+    for row in found["states"]:
         share = "" if row["share"] is None else f"{row['share']:.2%}"
-        words = printable([found["word"] for found in row["words"]])
+        words = printable([one["word"] for one in row["words"]])
         table.add_row(
             str(row["state"]), share, words, _lines(row["previous"], 3), _lines(row["next"], 3)
         )
@@ -136,17 +136,18 @@ def posterior_command(argv: list[str]) -> None:
     some_text(arguments.text, "the text")
     from rich.table import Table
 
-    from bighmm.inspect import plot_posterior, posterior_table
+    from bighmm import answers
+    from bighmm.inspect import plot_posterior
 
     lm = arguments.compute.open_hmm(arguments.model, "states")
-    log_prob, rows = posterior_table(lm, arguments.text, top=arguments.top, words=arguments.words)
+    found = answers.posterior(lm, arguments.text, arguments.top, arguments.words)
     if arguments.plot is not None:
-        plot_posterior(rows, arguments.plot)
+        plot_posterior(found["tokens"], arguments.plot)
     if arguments.as_json:
-        print_json({"log_prob": log_prob, "tokens": rows})
+        print_json(found)
         return
     table = Table("word", "p(state | text)", show_lines=True)
-    for row in rows:
+    for row in found["tokens"]:
         table.add_row(printable([row["word"]]), _lines(row["states"], arguments.words))
     out().print(table)
 

@@ -57,6 +57,18 @@ def run_filter(model: Model, sequences: Sequences, impl: str = "auto") -> tuple[
     return total, carry
 
 
+@torch.no_grad()
+def token_log_probs(model: Model, sequences: Sequences) -> Tensor:
+    """log p(x_t | x_1 … x_{t-1}) (B, T), 0 in the padding; -inf from an impossible token on."""
+    found = model.start.new_zeros(sequences.ids.shape)
+    carry = Carry.at_start(model, len(found))
+    for place in range(found.shape[1]):
+        inside = place < sequences.lengths
+        gained, carry = advance(model, sequences.window(place, place + 1), carry)
+        found[:, place] = torch.where(inside, gained, 0.0)
+    return found
+
+
 def advance(
     model: Model, window: Sequences, carry: Carry, impl: str = "auto"
 ) -> tuple[Tensor, Carry]:

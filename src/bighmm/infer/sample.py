@@ -27,6 +27,7 @@ from bighmm.model.support import States
 from bighmm.model.transitions import EVERY
 from bighmm.ops import memory, table_chain
 from bighmm.ops.drawing import draw
+from bighmm.ops.log_matmul import finite_or_zero
 
 AT_ONCE = 64  # places for which the loop draws before it asks whether all rows have ended
 COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float32 can tell apart
@@ -213,6 +214,14 @@ def draw_token(log_probs: Tensor, temperature: float, generator: torch.Generator
         return log_probs.argmax(1)
     below_best = log_probs - log_probs.amax(1, keepdim=True)
     return draw(below_best / max(temperature, COLDEST), generator)
+
+
+def without_tokens(log_probs: Tensor, ids: list[int]) -> Tensor:
+    """log p (B, V) given that it is none of some tokens; -inf throughout if nothing else can be."""
+    kept = log_probs.index_fill(
+        1, torch.tensor(ids, dtype=torch.long).to(log_probs.device), -torch.inf
+    )
+    return kept - finite_or_zero(kept.logsumexp(1, keepdim=True))
 
 
 def nucleus(log_probs: Tensor, top_p: float) -> Tensor:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from bighmm.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from bighmm.inspect.choosing import choose_states, probs_given_word
     from bighmm.inspect.plot import plot_posterior
     from bighmm.inspect.states import (
         Likeliest,
+        end_probs,
         likely_words,
         next_states,
         previous_states,
@@ -17,24 +19,25 @@ if TYPE_CHECKING:
     )
     from bighmm.inspect.tables import (
         posterior_table,
-        rank_states,
         state_table,
         states_of_corpus,
         tag_table,
     )
 
 __all__ = [
-    *("Likeliest", "likely_words", "next_states", "plot_posterior", "posterior_table"),
-    *("previous_states", "rank_states", "state_shares", "state_table", "states_of_corpus"),
-    *("tag_table",),
+    *("Likeliest", "choose_states", "end_probs", "likely_words", "next_states", "plot_posterior"),
+    *("posterior_table", "previous_states", "probs_given_word", "state_shares", "state_table"),
+    *("states_of_corpus", "tag_table"),
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "bighmm.inspect.choosing": ("choose_states", "probs_given_word"),
         "bighmm.inspect.plot": ("plot_posterior",),
         "bighmm.inspect.states": (
             "Likeliest",
+            "end_probs",
             "likely_words",
             "next_states",
             "previous_states",
@@ -42,7 +45,6 @@ __getattr__ = lazy_names(
         ),
         "bighmm.inspect.tables": (
             "posterior_table",
-            "rank_states",
             "state_table",
             "states_of_corpus",
             "tag_table",

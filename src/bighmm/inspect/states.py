@@ -85,16 +85,27 @@ def previous_states(
     return Likeliest(ids.T.masked_fill(probs == 0, -1), probs)
 
 
+@torch.no_grad()
+def end_probs(hmm: HMM) -> Tensor:
+    """p(end mark | z) (Z,); 0 throughout where there is no end mark."""
+    result = torch.zeros_like(hmm.start)
+    if hmm.end is not None:
+        end = torch.tensor([hmm.end], device=hmm.start.device)
+        states, log_probs = hmm.support.states(end)[0], hmm.emissions.of(end)[0]
+        some = states >= 0
+        result[states[some]] = log_probs[some].exp()
+    return result
+
+
+def first_states(hmm: HMM, k: int) -> Likeliest:
+    """The k likeliest states of the first word of a text, as one row."""
+    return _highest(iter([hmm.start.unsqueeze(0)]), min(k, hmm.num_states))
+
+
 def _going_on(hmm: HMM) -> Tensor:
     """p(z does not emit the end mark) (Z,); 1 throughout where the state is carried over it."""
-    result = torch.ones_like(hmm.start)
-    if hmm.end is None or not hmm.reset:
-        return result
-    end = torch.tensor([hmm.end], device=hmm.start.device)
-    states, log_probs = hmm.support.states(end)[0], hmm.emissions.of(end)[0]
-    some = states >= 0
-    result[states[some]] = -torch.expm1(log_probs[some])
-    return result.clamp(min=0)
+    ended = end_probs(hmm) if hmm.reset else torch.zeros_like(hmm.start)
+    return (1 - ended).clamp(min=0)
 
 
 @torch.no_grad()
@@ -126,12 +137,15 @@ def _checked(hmm: HMM, states: Tensor | list[int], k: int) -> Tensor:
         raise ValueError(f"at least one must be asked for, not {k}")
     if states.dim() != 1 or len(states) == 0:
         raise ValueError(f"states are a list of numbers, at least one, not {states.tolist()}")
-    wrong = states[(states < 0) | (states >= hmm.num_states)]
-    if len(wrong):
-        raise ValueError(
-            f"there is no state {int(wrong[0])}: states go from 0 to {hmm.num_states - 1}"
-        )
+    check_states(hmm, states.tolist())
     return states
+
+
+def check_states(hmm: HMM, states: list[int]) -> None:
+    """Raises ValueError for a number that no state has."""
+    for state in states:
+        if not 0 <= state < hmm.num_states:
+            raise ValueError(f"there is no state {state}: states go from 0 to {hmm.num_states - 1}")
 
 
 def _highest(log_rows: Iterator[Tensor], k: int) -> Likeliest:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bighmm.base.settings import check_at_least_one
+from bighmm.inspect.choosing import (
+    Order,
+    block_of_states,
+    choose_states,
+    probs_given_word,
+    word_id,
+)
 from bighmm.inspect.states import (
     Likeliest,
+    check_states,
+    end_probs,
+    first_states,
     likely_words,
     next_states,
     previous_states,
@@ -22,7 +32,7 @@ from bighmm.lm.hmmlm import HMMLM
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
 
-Order = Literal["share", "number"]
+ALWAYS = 1 - 1e-6  # a state that emits the end mark with this probability emits nothing else
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,8 @@ def states_of_corpus(
     split: str = "valid",
     *,
     states: Sequence[int] = (),
+    word: str | None = None,
+    block: int | None = None,
     top: int = 10,
     sort: Order = "share",
     words: int = 6,
@@ -47,37 +59,40 @@ def states_of_corpus(
 ) -> StatesOfCorpus:
     """The `state_table` of some states, with the share of a corpus' split that each emits.
 
-    states: these, in this order; without any, the first `top` by `sort`: those with the largest
-    share (which needs a corpus), or by their numbers.
+    states: these, in this order. Otherwise the first `top` of those of a `word`, of a `block` or of
+    all, see `choosing.choose_states`: by their share (which needs a corpus), or by their numbers.
     """
     for name, number in (("top", top), ("words", words), ("neighbours", neighbours)):
         check_at_least_one(number, name)
     hmm, shares = lm.hmm(), None
+    # Before anything that takes long.
+    check_states(hmm, list(states) or [0])
+    token = None if word is None else word_id(lm, word)
     if corpus is not None:
         shares = state_shares(hmm, corpus.split(split), corpus.documents(split))
-    chosen = list(states) or rank_states(hmm.num_states, top, sort, shares)
+    chosen = choose_states(
+        lm, states=states, word=word, block=block, top=top, sort=sort, shares=shares
+    )
     rows = state_table(lm, chosen, words=words, neighbours=neighbours, shares=shares)
+    if token is not None:
+        given_word = probs_given_word(hmm, token, shares)
+        rows = [row | {"prob_word": float(given_word[row["state"]])} for row in rows]
     return StatesOfCorpus(hmm.num_states, split if shares is not None else None, rows)
 
 
-def rank_states(
-    num_states: int, top: int, sort: Order = "share", shares: Tensor | None = None
-) -> list[int]:
-    """The first `top` states: those with the largest shares (Z,), or by their numbers."""
-    if sort == "number":
-        return list(range(min(top, num_states)))
-    if shares is None:
-        raise ValueError("states are sorted by their share of a corpus; give one, or sort=number")
-    return shares.argsort(descending=True, stable=True)[:top].tolist()
+class TaggedText(NamedTuple):
+    """A text with its likeliest states; it may go on."""
+
+    log_prob_path: float  # log p(text, states)
+    log_prob: float  # log p(text)
+    rows: list[dict[str, Any]]  # {"word", "state", "prob": p(state | text), "words"} of each token
 
 
 @torch.no_grad()
-def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> tuple[float, list[dict[str, Any]]]:
-    """log p(text, z) of the likeliest state path z, and the states of that path.
+def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> TaggedText:
+    """The likeliest state path of a text, with the likeliest words of its states.
 
-    {"word", "state", "posterior", "words"} for each token, where "posterior" is p(state | text) and
-    "words" are the likeliest words of the state. Raises ValueError for a text without tokens, or
-    one that the model gives probability zero.
+    Raises ValueError for a text without tokens, or one that the model gives probability zero.
     """
     check_at_least_one(words, "words")
     ids = _tokens(lm, text)
@@ -93,12 +108,12 @@ def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> tuple[float, list[dict
         {
             "word": lm.tokenizer.token(token),
             "state": state,
-            "posterior": posterior,
+            "prob": posterior,
             "words": names[state],
         }
         for token, state, posterior in zip(ids, path, posteriors, strict=True)
     ]
-    return float(best.log_prob[0]), rows
+    return TaggedText(float(best.log_prob[0]), float(smoothed.log_prob[0]), rows)
 
 
 def state_table(
@@ -111,26 +126,33 @@ def state_table(
 ) -> list[dict[str, Any]]:
     """The likeliest words of each state, and the states before and after it with their words.
 
-    {"state", "share", "words": [{"word", "prob"}], "next": [{"state", "prob", "words"}],
-    "previous": the same}. `shares` (Z,) are those of `state_shares`; they weight the previous
-    states. Without them "share" is None.
+    {"state", "block", "share", "prob_word", "prob_end", "starts_anew", "words": [{"word", "prob"}],
+    "next": [{"state", "prob", "words"}], "previous": the same}. `answers.objects.State` says what
+    each is. `shares` (Z,) are those of `state_shares`; they weight the previous states.
     """
     hmm = lm.hmm()
     own = likely_words(hmm, states, words)
     after = next_states(hmm, states, neighbours)
     before = previous_states(hmm, states, neighbours, shares)
-    near = sorted({i for found in (after, before) for i in found.ids.view(-1).tolist() if i >= 0})
-    names = words_by_state(lm, near, words)
+    begin = first_states(hmm, neighbours)
+    near = {i for found in (after, before, begin) for i in found.ids.view(-1).tolist() if i >= 0}
+    names = words_by_state(lm, sorted(near), words)
+    ended, blocks = end_probs(hmm)[states].tolist(), block_of_states(hmm)
     rows = []
     for n, state in enumerate(states):
+        anew = hmm.reset and ended[n] >= ALWAYS
         rows.append(
             {
                 "state": state,
+                "block": None if blocks is None else int(blocks[state]),
                 "share": None if shares is None else float(shares[state]),
+                "prob_word": None,
+                "prob_end": ended[n],
+                "starts_anew": anew,
                 "words": [
                     {"word": lm.tokenizer.token(i), "prob": prob} for i, prob in _pairs(own, n)
                 ],
-                "next": _neighbours(after, n, names),
+                "next": _neighbours(begin, 0, names) if anew else _neighbours(after, n, names),
                 "previous": _neighbours(before, n, names),
             }
         )

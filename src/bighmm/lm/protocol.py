@@ -35,6 +35,10 @@ class Predictor(Protocol):
         """log p (B,) of each row, up to its length (B,)."""
         ...
 
+    def token_log_probs(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """log p (B, T) of every token given those before it in its row, 0 in the padding."""
+        ...
+
     def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         """log p (B, V) of the token after each row."""
         ...

@@ -8,25 +8,35 @@ prefix, the end mark not counted. Without a rule a text ends at its end mark or 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from bighmm.base.randomness import generator_for
 from bighmm.base.settings import check_at_least_one
-from bighmm.data.tokenizers import Tokenizer
+from bighmm.data.tokenizers import Tokenizer, unknown_words
 from bighmm.hmm import HMM
-from bighmm.infer.rules.rules import LONGEST, why_impossible
+from bighmm.infer.rules.rules import LONGEST, excludes, why_impossible
+from bighmm.infer.sample import without_tokens
 from bighmm.infer.sequences import padded
 from bighmm.lm.options import DEFAULT_LENGTH
-from bighmm.lm.protocol import LM
+from bighmm.lm.protocol import LM, Predictor
 from bighmm.lm.rules import Rule, until
 
 LINES_AT_ONCE = 512
 TOKENS_AT_ONCE = 2**14  # padding included
 MOST_TEXTS = 1_000_000  # that are drawn at a time
+
+
+@dataclass(frozen=True)
+class WordScore:
+    """A token of a line and its probability given those before it."""
+
+    word: str
+    log_prob: float  # in nats
+    unknown: bool  # whether the word is not in the vocabulary
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,8 @@ class Score:
     log_prob: float  # in nats, of the line with its end mark
     tokens: int  # with the end mark
     perplexity: float  # exp(-log_prob / tokens)
+    unknown: list[str]  # its words that are not in the vocabulary, each once
+    words: list[WordScore] | None = None  # every token, if they were asked for
 
 
 @dataclass(frozen=True)
@@ -57,31 +69,55 @@ class Sample:
     ended: bool  # whether the end mark was drawn; otherwise the text was cut
 
 
-def score(lm: LM, texts: Sequence[str]) -> list[Score]:
-    """log p of each text with its end mark, and its perplexity. A text is one line."""
-    rows = [lm.encode(text + "\n") for text in texts]
-    found: list[Score] = []
-    for first, last in _batches([len(row) for row in rows]):
-        tokens, lengths = padded(rows[first:last])
-        log_probs = lm.predictor().log_prob(tokens, lengths).tolist()
-        for text, log_prob, count in zip(
-            texts[first:last], log_probs, lengths.tolist(), strict=True
-        ):
-            found.append(Score(text, log_prob, count, math.exp(min(-log_prob / count, 700))))
-    return found
+def score(lm: LM, texts: Sequence[str], words: bool = False) -> list[Score]:
+    """log p of each text with its end mark, and its perplexity. A text is one line.
+
+    words: also log p of every token, given those before it.
+    """
+    return list(scores(lm, texts, words))
+
+
+def scores(lm: LM, texts: Iterable[str], words: bool = False) -> Iterator[Score]:
+    """As `score`, one after the other as soon as they are there."""
+    for some in _batches(lm, texts):
+        tokens, lengths = padded([row for _, row in some])
+        each = None
+        if words:
+            each = _token_log_probs(lm.predictor(), tokens, lengths)
+            log_probs = each.sum(1).tolist()
+        else:
+            log_probs = lm.predictor().log_prob(tokens, lengths).tolist()
+        for number, ((text, row), log_prob) in enumerate(zip(some, log_probs, strict=True)):
+            perplexity = math.exp(min(-log_prob / len(row), 700))
+            unknown = unknown_words(lm.tokenizer, text)
+            found = Score(text, log_prob, len(row), perplexity, unknown)
+            if each is not None:
+                of_words = each[number, : len(row)].tolist()
+                found = replace(found, words=_word_scores(lm.tokenizer, row, of_words))
+            yield found
 
 
 def next_words(
-    lm: LM, prefix: str = "", n: int = 10, rule: Rule | None = None, length: int | None = None
+    lm: LM,
+    prefix: str = "",
+    n: int = 10,
+    rule: Rule | None = None,
+    length: int | None = None,
+    no_unk: bool = False,
 ) -> list[WordProb]:
     """The n likeliest next tokens after `prefix`, without those of probability zero.
 
     With a rule, given that the text ends after at most `length` (100) more tokens, which satisfy
     it. Raises ValueError with the reason if they cannot, and if `lm` is not an HMM.
+
+    no_unk: given that the next word is not the mark of unknown words; with a rule, that none of
+        the words to come is.
     """
     check_at_least_one(n, "n")
     predictor = lm.predictor()
-    if rule is None and isinstance(predictor, HMM):
+    if no_unk and rule is not None:
+        rule, no_unk = without_unknown(lm.tokenizer, rule), False
+    if rule is None and isinstance(predictor, HMM) and not no_unk:
         best = predictor.best_next(torch.tensor([lm.encode(prefix)], dtype=torch.long), n)
         return _words(lm.tokenizer, best.tokens[0], best.log_prob[0])
     log_probs = next_log_probs(lm, prefix, rule, length)
@@ -89,6 +125,8 @@ def next_words(
         room = check_length(length, rule)
         reason = why_impossible(rule, lm.tokenizer.size, room, exact=False)
         raise ValueError(reason or f"the rule {rule} has probability zero after this prefix")
+    if no_unk:
+        log_probs = without_tokens(log_probs.unsqueeze(0), unknown_ids(lm.tokenizer)).squeeze(0)
     return likeliest_words(lm.tokenizer, log_probs, n)
 
 
@@ -162,6 +200,17 @@ def likeliest_words(tokenizer: Tokenizer, log_probs: Tensor, n: int) -> list[Wor
     return _words(tokenizer, top.indices, top.values)
 
 
+def unknown_ids(tokenizer: Tokenizer) -> list[int]:
+    """The id of the mark of unknown words, where there is one."""
+    return [] if tokenizer.unknown is None else [tokenizer.unknown]
+
+
+def without_unknown(tokenizer: Tokenizer, rule: Rule) -> Rule:
+    """The rule, and that no word is unknown."""
+    marks = unknown_ids(tokenizer)
+    return rule & excludes([[mark] for mark in marks]).called("no unknown word") if marks else rule
+
+
 def hmm_of(lm: LM, what: str) -> HMM:
     """The HMM of a model; ValueError if it is none and so has no `what`."""
     predictor = lm.predictor()
@@ -198,14 +247,37 @@ def _words(tokenizer: Tokenizer, ids: Tensor, log_probs: Tensor) -> list[WordPro
     ]
 
 
-def _batches(lengths: list[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that are worked on together, which fit in memory."""
-    first, longest = 0, 0
-    for row, length in enumerate(lengths):
-        longest = max(longest, length)
-        many = row - first == LINES_AT_ONCE or (row + 1 - first) * longest > TOKENS_AT_ONCE
-        if many and row > first:
-            yield first, row
-            first, longest = row, length
-    if first < len(lengths):
-        yield first, len(lengths)
+def _batches(lm: LM, texts: Iterable[str]) -> Iterator[list[tuple[str, list[int]]]]:
+    """Texts with their tokens, those together that are worked on together and fit in memory."""
+    some: list[tuple[str, list[int]]] = []
+    longest = 0
+    for text in texts:
+        row = lm.encode(text + "\n")
+        longest = max(longest, len(row))
+        if some and (len(some) == LINES_AT_ONCE or (len(some) + 1) * longest > TOKENS_AT_ONCE):
+            yield some
+            some, longest = [], len(row)
+        some.append((text, row))
+    if some:
+        yield some
+
+
+def _token_log_probs(predictor: Predictor, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """log p (B, T) of every token given those before it, 0 in the padding."""
+    ask = getattr(predictor, "token_log_probs", None)
+    if ask is not None:
+        return ask(tokens, lengths).double()
+    before = torch.zeros(len(tokens), dtype=torch.float64)  # a family that only sums
+    found = []
+    for place in range(tokens.shape[1]):
+        so_far = predictor.log_prob(tokens[:, : place + 1], lengths.clamp(max=place + 1)).double()
+        found.append(so_far.cpu() - before)
+        before = so_far.cpu()
+    return torch.stack(found, dim=1)
+
+
+def _word_scores(tokenizer: Tokenizer, ids: list[int], log_probs: list[float]) -> list[WordScore]:
+    return [
+        WordScore(tokenizer.token(i), log_prob, i == tokenizer.unknown)
+        for i, log_prob in zip(ids, log_probs, strict=True)
+    ]

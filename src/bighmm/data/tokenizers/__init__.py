@@ -12,6 +12,7 @@ from bighmm.data.tokenizers.files import TOKENIZER_FILES, load_tokenizer, open_t
 from bighmm.data.tokenizers.protocol import END, UNKNOWN, Tokenizer
 from bighmm.data.tokenizers.sentencepieces import SentencePieces
 from bighmm.data.tokenizers.subwords import Subwords
+from bighmm.data.tokenizers.unknown import unknown_words
 from bighmm.data.tokenizers.words import Words
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "Words",
     "load_tokenizer",
     "open_tokenizer",
+    "unknown_words",
 ]

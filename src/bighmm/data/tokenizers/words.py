@@ -119,6 +119,10 @@ class Words:
     def encode(self, text: str) -> list[int]:
         return encode_text(self, text)
 
+    def split_line(self, line: str) -> list[str]:
+        """The words of a line, known or not, as they are looked up."""
+        return _splitter(self.split, self.lowercase)(line)
+
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
         split_line = _splitter(self.split, self.lowercase)
         get, unknown, end = self._index.get, self._index[UNKNOWN], self.end

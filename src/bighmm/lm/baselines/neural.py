@@ -267,13 +267,24 @@ class NeuralPredictor:
     ) -> Tensor:
         """log p (B,) of each row; its first `after` (B, 1) tokens are only conditioned on."""
         ids, lengths = self._read(tokens, lengths)
-        found = torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
+        places = torch.arange(ids.shape[1], device=ids.device)
+        counted = (places >= after) & (places < lengths.unsqueeze(1))
+        return (self._each(ids) * counted).sum(1)
+
+    @torch.no_grad()
+    def token_log_probs(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """log p(x_t | x_1 … x_{t-1}) (B, T), 0 in the padding."""
+        ids, lengths = self._read(tokens, lengths)
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return self._each(ids) * (places < lengths.unsqueeze(1))
+
+    def _each(self, ids: Tensor) -> Tensor:
+        """log p (B, T) of every token of the rows, padding included."""
+        found = torch.zeros(ids.shape, dtype=torch.float64, device=ids.device)
         for begin, log_probs, _ in self._windows(ids):
             words = ids[:, begin : begin + log_probs.shape[1]]
-            each = log_probs.gather(2, words.unsqueeze(2)).squeeze(2).double()
-            places = torch.arange(begin, begin + words.shape[1], device=ids.device)
-            counted = (places >= after) & (places < lengths.unsqueeze(1))
-            found += (each * counted).sum(1)
+            each = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)
+            found[:, begin : begin + words.shape[1]] = each.double()
         return found
 
     def log_prob_of_stream(self, tokens: Tensor) -> Tensor:

@@ -148,6 +148,14 @@ class NgramPredictor:
         ]
         return torch.tensor(found, dtype=torch.float64)
 
+    def token_log_probs(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """log p(x_t | x_1 … x_{t-1}) (B, T), 0 in the padding."""
+        found = torch.zeros(tokens.shape, dtype=torch.float64)
+        for number, row in enumerate(_rows(tokens, lengths)):
+            if len(row):
+                found[number, : len(row)] = torch.from_numpy(self.model.log_probs(row))
+        return found
+
     def next_token(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         found = [self._next(row) for row in _rows(tokens, lengths)]
         return torch.from_numpy(np.stack(found)).log()

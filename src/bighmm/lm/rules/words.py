@@ -13,7 +13,7 @@ from functools import partial
 from operator import add, and_, or_
 from typing import Any
 
-from bighmm.data.tokenizers import Tokenizer
+from bighmm.data.tokenizers import Tokenizer, unknown_words
 from bighmm.infer.rules import rules
 from bighmm.infer.rules.pattern import balanced
 from bighmm.infer.rules.rules import Rule
@@ -39,7 +39,8 @@ def rule_from_words(
     must: phrases that must occur; with `in_order`, one after the other in this order. With
         subwords, an occurrence counts if it is divided into tokens as the tokenizer does.
     must_not: phrases that must not occur. With subwords, every occurrence counts, however it is
-        divided into tokens. So this is stronger than `~` of a rule with `must`.
+        divided into tokens. So this is stronger than `~` of a rule with `must`. A phrase with a
+        word that is not in the vocabulary cannot occur, so it is no condition.
     starts, ends: phrases that the text begins and ends with.
     regex: a regular expression over tokens (see `infer.rules.pattern`); a word of it stands for any
         of its `spellings`.
@@ -50,7 +51,7 @@ def rule_from_words(
     by_tokens: whether phrases are sequences of tokens also with subwords, so that "cat" may be the
         beginning of "catalogue".
 
-    Raises ValueError for words that are not in the vocabulary.
+    Raises ValueError for other words that are not in the vocabulary.
     """
     conditions: list[Rule] = []
     required = _as_list(must)
@@ -60,7 +61,9 @@ def rule_from_words(
         conditions.append(rule.called(f"must {', then '.join(map(repr, group))}"))
     by_ids: list[str] = []  # forbidden phrases that are sequences of tokens
     for phrase in _as_list(must_not):
-        if by_tokens or not whole_words.can_be_spelled(tokenizer, phrase):
+        if unknown_words(tokenizer, phrase):
+            conditions.append(rules.length(0).called(f"must not {phrase!r}"))
+        elif by_tokens or not whole_words.can_be_spelled(tokenizer, phrase):
             by_ids.append(phrase)
         else:
             rule = rule_of([phrase], whole_words.may_contain, _contains)
