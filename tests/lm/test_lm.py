@@ -231,6 +231,22 @@ def test_parameters_that_are_too_large(tmp_path):
         read.hmm()
 
 
+@pytest.mark.parametrize(("value", "right"), [(-1e30, False), (2e4, False), (100.0, True)])
+def test_transitions_that_rounding_spoils(tmp_path, value, right):
+    """log p(j | i) is s_ij − c_i, and c_i of such a row loses the logarithm of their number."""
+    lm = model("scalar", "dense")
+    with torch.no_grad():
+        lm.params.transition[2] = value
+    lm.save_pretrained(tmp_path)
+    read = HMMLM.from_pretrained(tmp_path)
+    if right:
+        total = read.hmm().next_token([[1, 2]]).exp().sum()
+        assert abs(float(total) - 1) < 1e-4
+        return
+    with pytest.raises(ValueError, match="so large that they give no probabilities"):
+        read.hmm()
+
+
 @pytest.mark.parametrize(
     "content", [b'{"format": 1', b"", b"\xff", b"[1]", b"{}", b'{"format": 2}']
 )

@@ -133,6 +133,10 @@ def test_products(shape, scale, limits):
         log_beta[0, 1:], log_beta[1] = -torch.inf, -torch.inf
         expected = (part + log_beta.unsqueeze(1)).logsumexp(2)
         torch.testing.assert_close(move.back(log_beta), expected)
+        for impossible in (log_alpha, log_beta):
+            impossible.fill_(-torch.inf)
+        assert (move.ahead(log_alpha) == -torch.inf).all()
+        assert (move.back(log_beta) == -torch.inf).all()
 
 
 def test_products_repair_what_float32_loses(limits):

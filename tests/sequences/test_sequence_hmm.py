@@ -130,6 +130,66 @@ def test_tensors_that_are_no_probabilities(tmp_path, name, value, said):
         SequenceHMM.load(tmp_path)
 
 
+def change(folder, **fields):
+    """Give a saved model's configuration other values, with a seal that fits."""
+    config = read_object(folder / CONFIG, finite=False)
+    hashes = {WEIGHTS: sha256_of(folder / WEIGHTS)}
+    write_sealed(folder / CONFIG, config | {"files": hashes} | fields)
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "said"),
+    [
+        (-1e30, {}, "are no distributions"),  # in float32 every probability of the row is one
+        (5e4, {}, "normaliser of its transitions reaches 5e[+]04"),
+        (-torch.inf, {}, "are no distributions"),
+        (3.0, {"normalised": True}, "are no distributions"),
+    ],
+)
+def test_transitions_that_are_no_distributions(tmp_path, row, settings, said):
+    SequenceHMM(3, iterations=1, random_state=0).fit(SEQUENCES).save(tmp_path)
+    tensors = {name: tensor.float() for name, tensor in load_file(tmp_path / WEIGHTS).items()}
+    save_file(tensors, tmp_path / WEIGHTS)
+    change(tmp_path)
+    SequenceHMM.load(tmp_path)
+    tensors["transition.0"][1] = row
+    save_file(tensors, tmp_path / WEIGHTS)
+    change(tmp_path, transitions={"family": "table", "settings": settings})
+    with pytest.raises(ValueError, match=said):
+        SequenceHMM.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"settings": {"n_states": 3, "options": float("nan")}}, "NaN in it|options = nan"),
+        ({"settings": {"n_states": 3, "tolerance": float("nan")}}, "has NaN in it"),
+        ({"settings": {"n_states": 3, "support": "blncked"}}, "support = 'blncked' is not"),
+        ({"settings": {"n_states": -1}}, "n_states = -1 is not"),
+        ({"settings": {"n_states": 3, "params": "sx"}}, "params must be of the letters"),
+        ({"settings": {"n_states": 3, "relu": 0}}, "unknown field 'relu'"),
+        ({"history": [float("nan")]}, "has NaN in it"),
+        ({"transitions": {"family": "table", "settings": {"rounded": "no"}}}, "rounded = 'no'"),
+        ({"transitions": {"family": "table", "settings": {"round": True}}}, "no setting 'round'"),
+    ],
+)
+def test_a_configuration_that_cannot_be(tmp_path, fields, said):
+    SequenceHMM(3, iterations=1, random_state=0).fit(SEQUENCES).save(tmp_path)
+    change(tmp_path, **fields)
+    with pytest.raises(ValueError, match=said):
+        SequenceHMM.load(tmp_path)
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    model = SequenceHMM(3, iterations=1, tolerance=float("inf"), random_state=0).fit(SEQUENCES)
+    for _ in range(2):  # infinity does not hide whose folder it is
+        model.save(tmp_path / "model")
+    assert SequenceHMM.load(tmp_path / "model").tolerance == float("inf")
+    with pytest.raises(ValueError, match="lr = 'fast' is not of the kind float"):
+        model.set_params(lr="fast").save(tmp_path / "model")
+    assert SequenceHMM.load(tmp_path / "model").lr == 0.01
+
+
 def test_saving_replaces_only_what_was_saved(tmp_path):
     model = SequenceHMM(2, iterations=1, random_state=0).fit(SEQUENCES)
     model.save(tmp_path / "mywork")

@@ -105,7 +105,7 @@ def is_earlier_save(
     if not {path.name for path in folder.iterdir()} <= {config, *others}:
         return False
     try:
-        settings = read_json(folder / config)
+        settings = read_json(folder / config, finite=False)
     except ValueError:
         return False
     return isinstance(settings, dict) and is_our_config(settings)

@@ -53,7 +53,18 @@ def fill(cls: type[T], values: Any, where: str) -> T:
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and field.name not in values:
             raise ValueError(f"{where} has no field {field.name!r}")
-    return cls(**{key: _made(value, hints[key], where, key) for key, value in values.items()})
+    return cls(**{key: as_type(value, hints[key], where, key) for key, value in values.items()})
+
+
+def as_type(value: Any, hint: Any, where: str, key: str) -> Any:
+    """A value for a field of this type; ValueError if it does not fit."""
+    if dataclasses.is_dataclass(hint):
+        return fill(hint, value, f"{where}: {key}")  # type: ignore[arg-type]
+    if not _fits(value, hint):
+        raise ValueError(f"{where}: {key} = {shown(value)} is not of the kind {_name(hint)}")
+    if typing.get_origin(hint) is tuple:
+        return tuple(value)
+    return float(value) if _plain(hint) is float else value
 
 
 def shown(value: Any) -> str:
@@ -121,17 +132,6 @@ def check_sharpness(temperature: float, top_p: float) -> None:
     """Raises ValueError if a language model cannot be sampled with these."""
     check_range(temperature, "temperature", COLDEST)
     check_range(top_p, "top_p", 0, 1, above=True)
-
-
-def _made(value: Any, hint: Any, where: str, key: str) -> Any:
-    """A value for a field of this type; ValueError if it does not fit."""
-    if dataclasses.is_dataclass(hint):
-        return fill(hint, value, f"{where}: {key}")  # type: ignore[arg-type]
-    if not _fits(value, hint):
-        raise ValueError(f"{where}: {key} = {shown(value)} is not of the kind {_name(hint)}")
-    if typing.get_origin(hint) is tuple:
-        return tuple(value)
-    return float(value) if _plain(hint) is float else value
 
 
 def _fits(value: Any, hint: Any) -> bool:

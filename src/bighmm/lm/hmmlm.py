@@ -28,7 +28,6 @@ from bighmm.base.settings import Count, fill, shown
 from bighmm.base.shapes import Uninitialised
 from bighmm.base.tensor_files import (
     TensorFile,
-    check_numbers,
     check_state,
     load_state,
     write_tensors,
@@ -44,6 +43,7 @@ from bighmm.lm.protocol import Convention, MatmulDtype
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.lm.stepping import HMMStepper
 from bighmm.model import params
+from bighmm.model.checking import check_probabilities
 from bighmm.model.model import Model
 from bighmm.model.options import LATER_OPTIONS, OPTIONS, with_new_names
 from bighmm.model.support import Support, restore_support
@@ -352,10 +352,9 @@ def _read_config(folder: Path) -> Config:
 
 
 def _check_probabilities(model: Model, folder: Path) -> None:
-    """Raises ValueError if what was computed from parameters is NaN or infinite."""
+    """Raises ValueError if what was computed from parameters are no probabilities."""
     try:
-        for tensor in (model.start, *model.transitions.operands, *model.emissions.operands):
-            check_numbers("", tensor, log_zeros=True)
+        check_probabilities(model)
     except ValueError:
         raise ValueError(
             f"{folder / WEIGHTS} is damaged: its parameters are so large that they give no "

@@ -7,6 +7,7 @@ model.safetensors   start, what the transitions are made of, emissions, the supp
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,20 @@ from bighmm.base.json_files import read_object
 from bighmm.base.settings import Count, Positive, fill
 from bighmm.base.tensor_files import check_numbers, read_tensors, write_tensors
 from bighmm.hmm import HMM
+from bighmm.model.checking import check_probabilities
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import restore_support
 from bighmm.model.transitions import restore_transitions
+from bighmm.ops import memory
 from bighmm.sequences.alphabet import Alphabet
 from bighmm.sequences.old_names import RENAMED
+from bighmm.sequences.settings import check_saved
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMATS = ("bighmm.SequenceHMM 1", "bighmm.SequenceHMM 2", "bighmm.SequenceHMM 3")
 TRANSITION, SUPPORT = "transition.", "support."  # what names of tensors begin with
 TOLERANCE = 1e-3  # the largest logarithm of a sum of probabilities
+MOST_MOVES = 1 << 24  # probabilities of moves that are looked at, all of 4,096 states
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ def write(saved: Saved, folder: Path) -> None:
     settings["initial"] = None  # the fitted HMM is what is kept
     if not isinstance(settings["random_state"], int):
         settings["random_state"] = None
+    check_saved(settings, "the settings of the model")
     support, of_support = hmm.support.describe()
     tensors = {"start": hmm.start, "emission": hmm.emission}
     tensors |= {f"{TRANSITION}{n}": t for n, t in enumerate(hmm.transitions.operands)}
@@ -111,6 +117,9 @@ def load(folder: Path) -> Saved:
         if found_config["format"] == FORMATS[0]:
             found_config, tensors = _of_first_format(found_config, tensors)
         config = fill(Config, found_config, "its configuration")
+        if _has_nan(found_config):
+            raise ValueError("its configuration has NaN in it")
+        check_saved(config.settings, "its settings")
         return Saved(
             config.settings,
             _hmm(config, tensors),
@@ -183,22 +192,27 @@ def _hmm(config: Config, tensors: dict[str, Tensor]) -> HMM:
     if transitions.num_states != support.num_states:
         raise ValueError(f"its transitions have {transitions.num_states} states")
     hmm = HMM(tensors["start"], transitions, EmissionTable(tensors["emission"]), support)
-    _check_probabilities(hmm)
+    _check_tensors(hmm)
+    check_probabilities(hmm)
     return hmm
 
 
-def _check_probabilities(hmm: HMM) -> None:
-    """Raises ValueError if tensors are not probabilities, or what probabilities are made of."""
+def _check_tensors(hmm: HMM) -> None:
+    """Raises ValueError if tensors are not distributions, or what these are made of."""
     named = {"start": hmm.start, "emission": hmm.emission}
     named |= {f"{TRANSITION}{n}": t for n, t in enumerate(hmm.transitions.operands)}
     for name, tensor in named.items():
         if tensor.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"its tensor {name} is of the type {tensor.dtype}")
         check_numbers(name, tensor, log_zeros=True)
-    totals = {"start": hmm.start.logsumexp(0), "emission": _emission_totals(hmm)}
-    for name, total in totals.items():
+    totals = {
+        "tensor start is no distribution": hmm.start.logsumexp(0),
+        "tensor emission is no distribution": _emission_totals(hmm),
+        "transitions are no distributions": _move_totals(hmm),
+    }
+    for said, total in totals.items():
         if not bool((total.abs() < TOLERANCE).all()):
-            raise ValueError(f"its tensor {name} is no distribution")
+            raise ValueError(f"its {said}")
 
 
 def _emission_totals(hmm: HMM) -> Tensor:
@@ -209,6 +223,22 @@ def _emission_totals(hmm: HMM) -> Tensor:
     total = hmm.emission.new_zeros(hmm.support.num_states)
     total.index_add_(0, states[present], hmm.emission[present].exp())
     return total.log()
+
+
+def _move_totals(hmm: HMM) -> Tensor:
+    """log Σ_j p(j | i) (R,) of all states i, or of as many as take no long time."""
+    states = hmm.num_states
+    rows = torch.arange(0, states, max(1, states**2 // MOST_MOVES))
+    some = memory.pieces(len(rows), states, rows.device)
+    return torch.cat([hmm.transitions.log_probs(rows[part]).logsumexp(1) for part in some])
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return any(map(_has_nan, value))
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _of_first_format(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from bighmm.base.settings import Positive, fill
 from bighmm.hmm import HMM
 
 COUNTS = (
@@ -48,6 +50,42 @@ class Settings(Protocol):
     initial: HMM | None
     unseen: Literal["error", "smooth"]
     verbose: bool
+
+
+@dataclass(frozen=True)
+class SavedSettings:
+    """The settings as a file has them; `initial` is not kept, arrays are lists."""
+
+    n_states: Positive
+    n_symbols: Positive | None = None
+    symbols: list[str] | None = None
+    unseen: Literal["error", "smooth"] = "error"
+    support: Literal["dense", "blocked", "per-symbol"] = "dense"
+    n_blocks: Positive = 8
+    n_states_per_symbol: Positive = 8
+    parameterisation: str = "scalar"
+    options: dict[str, Any] | None = None
+    optimizer: Literal["baum-welch", "adamw"] = "baum-welch"
+    iterations: Positive = 100
+    tolerance: float = 1e-5
+    tol: float | None = None
+    smoothing: float = 0.0
+    startprob_prior: float | list[Any] | None = None
+    transmat_prior: float | list[Any] | None = None
+    emissionprob_prior: float | list[Any] | None = None
+    params: str = "ste"
+    init_params: str | None = None
+    lr: float = 0.01
+    batch_size: Positive = 32
+    n_init: Positive = 1
+    initial: None = None
+    random_state: int | None = None
+    verbose: bool | int = False
+
+
+def check_saved(settings: dict[str, Any], where: str) -> None:
+    """Raises ValueError if a file cannot have these settings; `where` begins the message."""
+    check_settings(fill(SavedSettings, settings, where))
 
 
 def check_settings(settings: Settings) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from bighmm.base.caching import cached_object, needs_gradient
 from bighmm.base.registry import Registry
+from bighmm.base.settings import as_type, shown
 from bighmm.model.support.base import States, Support
 from bighmm.model.transitions.product import Product, TiledProduct
 from bighmm.ops import memory
@@ -162,6 +165,11 @@ class Transitions(Protocol):
 
         return Table(self.log_probs(kept, kept))
 
+    @property
+    def norm(self) -> Tensor | None:
+        """c (Z,), where log p(j | i) is computed as s_ij − c_i; None where it is not."""
+        return None
+
     def precompute(self) -> None:
         """Compute and cache what every question needs, such as a normaliser."""
         return None
@@ -202,8 +210,15 @@ def register_transitions(cls: FamilyT) -> FamilyT:
 def restore_transitions(
     family: str, operands: Sequence[Tensor], settings: dict[str, Any]
 ) -> Transitions:
-    """Transitions of a registered family; ValueError for an unknown one."""
-    return REGISTRY.find(family)(*operands, **settings)
+    """Transitions of a registered family; ValueError for an unknown one, or an unknown setting."""
+    made = REGISTRY.find(family)
+    if dataclasses.is_dataclass(made):
+        hints = typing.get_type_hints(made)
+        for name, value in settings.items():
+            if name not in hints:
+                raise ValueError(f"{family} transitions have no setting {shown(name)}")
+            as_type(value, hints[name], f"the {family} transitions", name)
+    return made(*operands, **settings)
 
 
 def _is_every(states: States) -> bool:

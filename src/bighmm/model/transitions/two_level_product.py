@@ -49,7 +49,8 @@ class BlockProduct:
         shape = (len(log_alpha), count_of(self.blocks), size)
         result = log_alpha.new_full(shape, -torch.inf)
         alive = torch.nonzero((log_alpha > -torch.inf).any(0)).squeeze(1)
-        for rows in alive.split(ROWS):
+        for begin in range(0, len(alive), ROWS):  # none if nothing is alive
+            rows = alive[begin : begin + ROWS]
             states = some_of(self.before, rows)
             leaving, log_mass = self._leaving(states), log_alpha[:, rows].unsqueeze(2)
             chosen = self.transitions.chosen(states, self.blocks)  # (r, m)
