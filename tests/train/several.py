@@ -11,12 +11,14 @@ import os
 import signal
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bighmm.base import processes
+from bighmm.base import meeting, processes
+from bighmm.base.launch import Said
 from bighmm.train.loop import Stopped
 from bighmm.train.recipe import from_dict
 from bighmm.train.run import train_run
@@ -51,6 +53,8 @@ def work(number: int, request: dict[str, Any]) -> int:
         with processes.start(torch.device("cpu")):
             for asked in request["runs"]:
                 do(asked)
+    except Said:
+        return 2
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -73,5 +77,6 @@ def answer(request: dict[str, Any]) -> list[tuple[int, str]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    meeting.ROLL_CALL = timedelta(seconds=1)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

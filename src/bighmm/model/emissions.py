@@ -122,7 +122,7 @@ class FactoredEmission(Emissions):
 
     def _compute_norm(self) -> Tensor:
         impl: Impl = "auto" if self.emit.dtype == torch.float32 else "torch"
-        return row_norm(self.emit, self.words, self.bias, impl=impl)
+        return row_norm(self.emit, self.words, self.bias, impl=impl, of_model=True)
 
     def _compute_table(self) -> Tensor:
         return torch.addmm(self.bias.unsqueeze(1), self.words, self.emit.T) - self.norm

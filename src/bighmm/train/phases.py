@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bighmm.base import processes
 from bighmm.data.batches import Batches, Labelled
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import open_labels
@@ -24,7 +25,7 @@ from bighmm.train.recipe import Recipe, TrainingSettings
 from bighmm.train.runner import EagerRunner, Runner, StepResult
 from bighmm.train.schedule import Schedule
 from bighmm.train.setup import training_batches
-from bighmm.train.update import Descent, Update, make_optimizer
+from bighmm.train.update import Descent, Optimizer, Update, make_optimizer
 
 PHASE = "phase"  # the checkpoint's tensor that says which one it is of
 
@@ -112,13 +113,14 @@ def _runner(
     lm: Any,
     batches: Batches,
     schedule: Schedule,
-    optimizer: torch.optim.AdamW | None,
+    optimizer: Optimizer | None,
     average: Average | None,
 ) -> Runner:
     """Captured steps on a GPU where that is possible and wanted, else eager ones."""
     settings, labelled = recipe.training, isinstance(batches, Labelled)
     update = _update(recipe, lm, labelled, schedule, optimizer, average)
     capture = settings.capture and lm.device.type == "cuda" and batches.shape is not None
+    capture = capture and processes.current().capturable
     if capture and not settings.full_batch and _capturable(recipe, lm):
         from bighmm.train.captured import CapturedRunner
 
@@ -137,7 +139,7 @@ def _update(
     lm: Any,
     labelled: bool,
     schedule: Schedule,
-    optimizer: torch.optim.AdamW | None,
+    optimizer: Optimizer | None,
     average: Average | None,
 ) -> Update:
     settings = recipe.training

@@ -101,6 +101,9 @@ class TrainingSettings:
     """adamw: gradient descent; baum-welch: expected counts, of scalar parameters only."""
     rows: Literal["all", "touched"] = "all"
     """Which rows of the embeddings a step of AdamW changes: all, or those that had a gradient."""
+    shard_optimizer: bool = False
+    """With several processes, each keeps AdamW's moments of some rows only, which saves memory and
+    costs time; the same model comes of it."""
     step_size: float = 1.0
     """Baum-Welch: how far to go from the old probabilities (0) to the batch's (1); follows the
     learning rate's schedule."""

@@ -50,6 +50,8 @@ def check_recipe(recipe: Recipe) -> None:
     if training.rows == "touched" and (model.family != "hmm" or training.optimizer != "adamw"):
         kind = model.family if model.family != "hmm" else training.optimizer
         raise ValueError(f"rows = touched is for an HMM that AdamW trains, not for {kind}")
+    if training.shard_optimizer and training.optimizer != "adamw":
+        raise ValueError("shard_optimizer is for AdamW; Baum-Welch has nothing to share out")
     _check_baum_welch(model, training)
     check_at_least_one(getattr(recipe.options, "width", 1), "width")
     for key in ("warmup", "final_lr"):

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bighmm.base import processes
 from bighmm.base.files import existing_folder, replace_folder, write_json, write_sealed
 from bighmm.base.json_files import read_object
@@ -164,23 +162,13 @@ def _open_texts(recipe: Recipe) -> _Texts:
 
 def _check_alike(recipe: Recipe, texts: _Texts) -> None:
     """Raises ValueError if another process has other code, settings or text than this one."""
-    here = processes.current()
-    if here.alone:
-        return
     settings = {k: v for k, v in recipe.to_dict().items() if k not in ("corpus", "mixed")}
-    mine = {
-        "version of torch": torch.__version__,
-        "code": processes.fingerprint_of_code(),
-        "recipe": json.dumps(settings, sort_keys=True),
-        "training text": json.dumps(texts.fingerprints()),
-    }
-    for number, other in enumerate(here.from_each(mine)):
-        for what, value in mine.items():
-            if other[what] != value:
-                raise ValueError(
-                    f"process {number} of {here.count} has another {what} than process "
-                    f"{here.number}; all machines need the same"
-                )
+    processes.current().require_alike(
+        {
+            "recipe": json.dumps(settings, sort_keys=True),
+            "training text": json.dumps(texts.fingerprints()),
+        }
+    )
 
 
 def saved_recipe(folder: Path) -> tuple[Recipe, dict[str, str]]:

@@ -22,7 +22,8 @@ from bighmm.data.batches import Batch, Batches
 from bighmm.train.averaging import Average
 from bighmm.train.carrying import begun_anew, every_row, own_rows
 from bighmm.train.losses import State, Window
-from bighmm.train.update import Update
+from bighmm.train.sharding import ShardedAdamW
+from bighmm.train.update import Optimizer, Update
 
 # Names in a checkpoint begin so.
 MODEL, OPTIMIZER, AVERAGE, CARRIED = "model.", "optimizer.", "average.", "carried."
@@ -115,8 +116,9 @@ class EagerRunner:
                 loss, state = self.update.accumulate(window, state, key)
                 nats += loss.double() * int(batch.lengths.sum())
                 tokens += int(batch.lengths.sum())
+            finish = here.begin_sum([nats])
             norm = self.update.norm()
-            here.sum_([nats])
+            finish()
         total, size = torch.stack([nats, norm.double()]).tolist()  # the host waits here, once
         self._ahead = {name: t.detach() for name, t in (state or {}).items()}
         return StepResult(total / tokens, size, self.update.size(step), tokens)
@@ -200,7 +202,7 @@ def on_device(batch: Batch, device: torch.device) -> Window:
 
 def saved_tensors(
     params: nn.Module,
-    optimizer: torch.optim.Optimizer | None,
+    optimizer: Optimizer | None,
     state: State | None,
     average: Average | None = None,
 ) -> dict[str, Tensor]:
@@ -216,7 +218,7 @@ def saved_tensors(
 
 def restore_tensors(
     params: nn.Module,
-    optimizer: torch.optim.Optimizer | None,
+    optimizer: Optimizer | None,
     tensors: Mapping[str, Tensor],
     average: Average | None = None,
 ) -> State | None:
@@ -229,19 +231,37 @@ def restore_tensors(
     names = {name.removeprefix(MODEL): name for name in tensors if name.startswith(MODEL)}
     load_state(params, tensors, names, log_zeros=True)
     if optimizer is not None:
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        optimizer.state.clear()
+        parameters, load = _loading(optimizer)
         for name in tensors:
             if name.startswith(OPTIMIZER):
                 index, _, moment = name.removeprefix(OPTIMIZER).partition(".")
                 if not index.isdecimal() or int(index) >= len(parameters):
                     raise ValueError(f"the tensor {name} is of a parameter that the model lacks")
-                value, parameter = read_tensor(tensors, name, device), parameters[int(index)]
+                # Of a sharded one, the device gets what is this process's.
+                sharded = isinstance(optimizer, ShardedAdamW)
+                place = torch.device("cpu") if sharded else device
+                value, parameter = read_tensor(tensors, name, place), parameters[int(index)]
                 if value.shape not in ((), parameter.shape, parameter.shape[:1]):
                     raise ValueError(f"the tensor {name} is of shape {list(value.shape)}")
-                optimizer.state[parameter][moment] = value
+                load(int(index), moment, value)
     if average is not None:
         average.restore(tensors, AVERAGE)
     carried = [name for name in tensors if name.startswith(CARRIED)]
     state = {n.removeprefix(CARRIED): read_tensor(tensors, n, device) for n in carried}
     return own_rows(state) if state else None
+
+
+def _loading(
+    optimizer: Optimizer,
+) -> tuple[list[nn.Parameter], Callable[[int, str, Tensor], None]]:
+    """The parameters of an optimiser without moments, and what gives one to the i-th of them."""
+    if isinstance(optimizer, ShardedAdamW):
+        optimizer.forget()
+        return optimizer.parameters, optimizer.load_moment
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    optimizer.state.clear()
+
+    def load(index: int, moment: str, value: Tensor) -> None:
+        optimizer.state[parameters[index]][moment] = value
+
+    return parameters, load

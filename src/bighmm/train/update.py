@@ -19,10 +19,14 @@ from bighmm.base import processes
 from bighmm.data.batches import Batch
 from bighmm.model.params import Parameterisation
 from bighmm.train.averaging import Average
+from bighmm.train.gradients import GradientSum, numbers_of
 from bighmm.train.losses import Loss, State, Window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.row_adamw import RowAdamW
 from bighmm.train.schedule import Schedule
+from bighmm.train.sharding import ShardedAdamW
+
+Optimizer = torch.optim.AdamW | ShardedAdamW
 
 
 class Update(Protocol):
@@ -32,7 +36,7 @@ class Update(Protocol):
         ...
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer | None: ...
+    def optimizer(self) -> Optimizer | None: ...
 
     @property
     def average(self) -> Average | None:
@@ -87,7 +91,7 @@ class Descent:
         loss: Loss,
         settings: TrainingSettings,
         schedule: Schedule,
-        optimizer: torch.optim.AdamW | None = None,
+        optimizer: Optimizer | None = None,
         average: Average | None = None,
     ) -> None:
         self.params, self.loss, self.average = params, loss, average
@@ -95,6 +99,8 @@ class Descent:
         self.optimizer = optimizer or make_optimizer(params, settings)
         self.schedule = schedule
         self.windows = 0  # of the step so far
+        here = processes.current()
+        self.summed = None if here.alone else GradientSum(params.parameters(), here)
         if isinstance(params, Parameterisation):
             params.row_gradients = settings.rows == "touched"
 
@@ -115,17 +121,25 @@ class Descent:
         self.windows = 0
 
     def accumulate(self, window: Window, state: State, key: Tensor) -> tuple[Tensor, State]:
-        loss, state = self.loss(window, state, key)
-        loss.backward()
         self.windows += 1
+        if self.summed is None:
+            loss, state = self.loss(window, state, key)
+            loss.backward()
+        else:
+            assert self.windows == 1, "gradients are sent during the only backward pass of a step"
+            with processes.in_step():
+                loss, state = self.loss(window, state, key)
+            with self.summed.collecting():
+                loss.backward()
         return loss.detach(), state
 
     def norm(self) -> Tensor:
         """The fused optimiser of a GPU divides by a scale while it reads the gradients; elsewhere
         they are scaled here.
         """
+        if self.summed is not None:
+            self.summed.finish()
         gradients = self._gradients()
-        processes.current().sum_(gradients)
         norm = torch.nn.utils.get_total_norm(gradients)
         if next(self.params.parameters()).is_cuda:
             scale = ((norm + 1e-6) / self.largest_norm).clamp(min=1.0)
@@ -150,20 +164,21 @@ class Descent:
         """The numbers of all gradients, of sparse ones those of their rows."""
         found = []
         for parameter in self.params.parameters():
-            if parameter.grad is not None and parameter.grad.is_sparse:
-                if self.windows > 1:
-                    parameter.grad = parameter.grad.coalesce()  # a row may be in several windows
-                found.append(parameter.grad._values())
-            elif parameter.grad is not None:
-                found.append(parameter.grad)
+            grad = parameter.grad
+            if grad is not None and grad.is_sparse and self.windows > 1:
+                parameter.grad = grad.coalesce()  # a row may be in several windows
+            numbers = numbers_of(parameter)
+            if numbers is not None:
+                found.append(numbers)
         return found
 
 
-def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
+def make_optimizer(params: nn.Module, settings: TrainingSettings) -> Optimizer:
     """AdamW for all parameters of a module; fused, and capturable on a GPU.
 
     With `rows = "touched"`, one that changes only the rows of embeddings that had a gradient.
-    Parameters with other weight decays are groups of their own.
+    Parameters with other weight decays are groups of their own. With `shard_optimizer` each of
+    several processes has the moments of some rows.
     """
     device = next(params.parameters()).device
     on_gpu = device.type == "cuda"
@@ -174,14 +189,20 @@ def make_optimizer(params: nn.Module, settings: TrainingSettings) -> torch.optim
         "fused": True,  # one pass over the numbers, on a CPU too
         "capturable": on_gpu,
     }
-    groups = decay_groups(params, settings)
-    if settings.rows == "all":
-        return torch.optim.AdamW(groups, **given)
     tables = []  # `embeddings` has the networks of factored ones too, which have no rows of states
-    if isinstance(params, Parameterisation):
+    if settings.rows == "touched" and isinstance(params, Parameterisation):
         words = params.word_embedding()
         tables = [*params.state_embeddings(), *([] if words is None else [words])]
-    return RowAdamW(groups, tables=tables, **given)
+
+    def make(groups: list[dict[str, Any]], some: list[nn.Parameter]) -> torch.optim.AdamW:
+        if settings.rows == "all":
+            return torch.optim.AdamW(groups, **given)
+        return RowAdamW(groups, tables=some, **given)
+
+    groups, here = decay_groups(params, settings), processes.current()
+    if settings.shard_optimizer and not here.alone:
+        return ShardedAdamW(groups, make, here, tables)
+    return make(groups, tables)
 
 
 def decay_groups(params: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ class Flat(Transitions):
         return "auto" if self.rounded and self.leaving.dtype == torch.float32 else "torch"
 
     def _compute_norm(self) -> Tensor:
-        return row_norm(self.leaving, self.entering, impl=self._impl)
+        return row_norm(self.leaving, self.entering, impl=self._impl, of_model=True)
 
     def _blocked_chain(
         self, windows: Windows, start: Tensor, emitted: Tensor

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from bighmm.ops.flat_chain import plain
 from bighmm.ops.impl import use_triton
 from bighmm.ops.matmul import as_operand
+from bighmm.ops.row_norm import SharedRows
 from bighmm.ops.windows import Windows
 
 __all__ = ["flat_chain"]
@@ -60,16 +61,16 @@ class _FlatChain(torch.autograd.Function):
 
         leaving, entering = as_operand(leaving), as_operand(entering)
         chain = describe(windows)
-        mean = None
+        mean, shared = None, SharedRows.of_step(any(ctx.needs_input_grad))
         if norm is None:
-            norm, mean = row_norms.forward(leaving, entering, None, with_mean=True)
+            norm, mean = shared.forward(row_norms.forward, leaving, entering, None, True)
         tiles = triton.make_tiles(chain, leaving, entering, norm, start, emitted.contiguous())
         with_backward = any(ctx.needs_input_grad)
         first = windows.carried.contiguous()
         sweeps = chains.sweep(chain.lengths, first, tiles, with_backward)
         log_sum, vector = chains.ends(chain.lengths, sweeps)
         if with_backward:
-            ctx.chain = chain
+            ctx.chain, ctx.shared = chain, shared
             ctx.save_for_backward(leaving, entering, norm, mean, tiles.logs, *sweeps, log_sum)
         ctx.mark_non_differentiable(vector)
         return log_sum, vector
@@ -90,10 +91,11 @@ class _FlatChain(torch.autograd.Function):
             of_leaving = torch.zeros(leaving.shape, dtype=torch.float32, device=leaving.device)
             of_entering = torch.zeros_like(of_leaving)
         else:
-            of_entering, _ = row_norms.backward(
-                leaving, entering, None, norm, uses.of_norm, many_zeros=True
+            total = ctx.shared.summed(uses.of_norm)
+            of_entering, _ = ctx.shared.backward(
+                row_norms.backward, leaving, entering, None, norm, total, many_zeros=True
             )
-            of_leaving = uses.of_norm.unsqueeze(1) * mean
+            of_leaving = ctx.shared.of_leaving(total, mean)
             of_norm = None
         triton.pull_back(
             ctx.chain,

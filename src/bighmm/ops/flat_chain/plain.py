@@ -19,7 +19,7 @@ def flat_chain(
 ) -> tuple[Tensor, Tensor]:
     """As `ops.flat_chain.flat_chain`, for any type of numbers."""
     leaving, entering = vectors
-    norm = row_norm(leaving, entering) if norm is None else norm
+    norm = row_norm(leaving, entering, of_model=True) if norm is None else norm
     batch, time, size = emitted.shape
     before, at, fresh = windows.in_blocks()
 
