@@ -143,7 +143,7 @@ class Descent:
         norm = torch.nn.utils.get_total_norm(gradients)
         if next(self.params.parameters()).is_cuda:
             scale = ((norm + 1e-6) / self.largest_norm).clamp(min=1.0)
-            self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
+            self.optimizer.grad_scale = scale  # type: ignore[union-attr]
             return norm
         share = (self.largest_norm / (norm + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
