@@ -57,6 +57,17 @@ def read_lines(path: Path) -> Iterator[bytes]:
             number += 1
 
 
+def read_part(path: Path, first: int, most: int) -> bytes:
+    """At most `most` bytes of a regular file from its byte `first` on."""
+    check_regular(path)
+    try:
+        with path.open("rb") as file:
+            file.seek(first)
+            return _read(file, most)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def unpacked_name(name: str) -> str:
     """The name of a file without .xz or .gz."""
     return name.removesuffix(".xz").removesuffix(".gz")

@@ -20,6 +20,8 @@ COMMANDS = {
     "tag": ("bighmm.cli.states", "the most likely states of a text, and what they stand for"),
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
     "posterior": ("bighmm.cli.states", "how likely each state is at every word of a text"),
+    "explore": ("bighmm.cli.explore", "a page where one sees and plays with a model"),
+    "serve": ("bighmm.cli.explore", "answers to questions over HTTP, in JSON"),
     "mix": ("bighmm.cli.mixing", "several HMMs as one"),
     "arpa": ("bighmm.cli.arpa", "n-gram models to and from ARPA files"),
     "guide": ("bighmm.cli.guide", "a language model's text under a rule"),

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.base.interrupting import report
 from bighmm.infer.rules.automaton import Automaton, Bools, Ints, number_rows
 from bighmm.model.model import Model
 from bighmm.model.transitions import Product
@@ -84,6 +85,23 @@ class AcceptanceTable:
             torch.logaddexp(result, ended, out=result)
         return result
 
+    def holding(
+        self, to_come: int, dfa_states: Tensor, hidden: Tensor, log_alpha: Tensor
+    ) -> Tensor:
+        """log p(the rule will hold | tokens so far) (B,), with fewer than `length` tokens to come.
+
+        dfa_states (B,) are those after these tokens; log_alpha (B, K) is log p(state | tokens) of
+        the states `hidden` (B, K) that may have emitted the last one. For rows in which a text
+        starts anew after it, see `holding_anew`.
+        """
+        rows = self._row_of[to_come][dfa_states]
+        ahead = self._leaving[to_come][rows.unsqueeze(1), hidden]
+        return (log_alpha + ahead).logsumexp(1).clamp(max=0)
+
+    def holding_anew(self, to_come: int, dfa_states: Tensor) -> Tensor:
+        """log p(the rule will hold) (B,) where the next state comes from the start distribution."""
+        return self._anew[to_come][self._row_of[to_come][dfa_states]].clamp(max=0)
+
     def continuation(self, to_come: int, dfa_states: Tensor, hidden: Tensor) -> Tensor:
         """log p(the rule will hold | z emits a token of class a) (B, A), with HMM states (B,)."""
         rows = self._row_of[to_come - 1][self.next_state[dfa_states]]  # (B, A)
@@ -127,6 +145,7 @@ class AcceptanceTable:
         self._leaving = [_with_impossible(model.start.new_zeros(size, model.num_states))]
         self._anew = [_with_impossible(model.start.new_zeros(size))]
         for to_come in range(1, self.length):
+            report(to_come, self.length)
             certain = np.logical_and.reduce(certain[automaton.transitions], axis=1)
             rows = self._rows[to_come]
             sure = torch.from_numpy(certain).to(rows.device)[rows]

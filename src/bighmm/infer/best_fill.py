@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bighmm.base.interrupting import report
 from bighmm.infer.fill import Gapped, last_gap
 from bighmm.infer.gap_sweeps import SuffixSums, gap_words, step_forward, sweep_back
 from bighmm.infer.positions import GAP, PositionCache
@@ -61,6 +62,7 @@ def _search(
     dropped = -torch.inf
     last = last_gap(text)
     for t, token in enumerate(text[: last + 1]):
+        report(t, last + 1)
         position = positions.at(token)
         if t == 0:
             entered = [positions.start(position)]

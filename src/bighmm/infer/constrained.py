@@ -7,6 +7,7 @@ drawn one after the other, each in proportion to how likely the rule is to hold 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -174,6 +175,58 @@ class _Tempered:
 def _table(model: Model, rule: Rule, length: int) -> AcceptanceTable:
     automaton = rule.compile(model.vocabulary_size)
     return AcceptanceTable(model, automaton, np.zeros(1, dtype=np.int64), length)
+
+
+class Traced(NamedTuple):
+    """Samples under a rule, and how likely the rule was after each of their tokens."""
+
+    tokens: Tensor  # (n, L) token ids, filled up with the end mark
+    log_prob_rule: Tensor  # () log p(rule | prefix)
+    log_probs: Tensor  # (n, L) log p(token | prefix and tokens before it), without the rule
+    dfa_states: Tensor  # (n, L) the automaton's state after each token
+    log_holds: Tensor  # (n, L) log p(rule | prefix and tokens up to this one)
+    num_states: int  # of the automaton
+
+
+def sample_traced(
+    model: Model,
+    rule: Rule,
+    n: int,
+    carry: Carry,
+    max_length: int,
+    generator: torch.Generator | None,
+    temperature: float,
+) -> Traced:
+    """As `sample` without a length, with what happens to the rule on the way.
+
+    After an end mark nothing changes any more. Raises ValueError with the reason if the rule cannot
+    hold.
+    """
+    automaton = to_satisfy(model, rule, None, max_length)
+    table = AcceptanceTable(model, automaton, np.zeros(1, dtype=np.int64), max_length)
+    dfa_states = carry.tokens.new_zeros(n)
+    _check_possible(table, carry, [rule] * n, dfa_states)
+    log_prob_rule = table.log_prob(predict_states(model, carry), dfa_states[:1])[0]
+    sampler: _Ancestral | _Tempered
+    if temperature == 1:
+        sampler = _Ancestral(table, carry, dfa_states, generator)
+    else:
+        sampler = _Tempered(table, carry, dfa_states, generator, temperature)
+    tokens = collect(sampler.step, n, max_length, model.end, dfa_states.device)
+    walked = carry.rows(torch.zeros_like(dfa_states))
+    log_probs, states, holds = [], [], []
+    for place, column in enumerate(tokens.unbind(1)):
+        to_come = max_length - place - 1
+        gained, walked = advance(model, Sequences.single(column), walked)
+        dfa_states = table.after(dfa_states, column)
+        hidden = model.support.valid_states(column)
+        held = table.holding(to_come, dfa_states, hidden, walked.log_alpha)
+        held = torch.where(walked.fresh, table.holding_anew(to_come, dfa_states), held)
+        log_probs.append(gained)
+        states.append(dfa_states)
+        holds.append(held)
+    columns = [torch.stack(each, dim=1) for each in (log_probs, states, holds)]
+    return Traced(tokens, log_prob_rule, *columns, automaton.num_states)
 
 
 def to_satisfy(model: Model, rule: Rule, length: int | None, max_length: int) -> Automaton:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.caching import cached_object
+from bighmm.base.interrupting import check
 from bighmm.infer.filter import advance
 from bighmm.infer.loops import can_loop
 from bighmm.infer.predict import best_next_tokens, next_token
@@ -92,6 +93,7 @@ def collect(
     finished = torch.zeros(rows, dtype=torch.bool, device=device)
     columns: list[Tensor] = []
     for place in range(steps):
+        check()
         tokens = step(place)
         if stop is not None:
             tokens = tokens.masked_fill(finished, stop)

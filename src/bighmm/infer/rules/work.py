@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from bighmm.base.interrupting import check
+
 LIMIT = 2**30  # steps; about ten seconds, and tables of at most half a GiB
 ENTRY = 16  # steps that an entry of a table of transitions counts as
 PYTHON = 64  # … that a step of Python counts as
@@ -52,6 +54,7 @@ def spend(steps: int = 0, *, entries: int = 0, in_python: int = 0) -> None:
     entries: of a new table of transitions.
     in_python: steps of Python.
     """
+    check()
     left = _left.get()
     if left is not None:
         left[0] -= steps + ENTRY * entries + PYTHON * in_python

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
+from bighmm.base.interrupting import check
 from bighmm.model.support.base import States
 from bighmm.ops import memory
 from bighmm.ops.log_matmul import log_product
@@ -129,6 +130,7 @@ class TiledProduct:
         space = self.pool.take(self.size, self.like) if keeps else None
         made, first = [], 0
         for rows, columns in self.tiles:
+            check()
             if not keeps and not used(rows, columns):
                 continue
             tile = None

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bighmm.base.interrupting import check
 from bighmm.model.support.base import States
 from bighmm.model.transitions.product import count_of, some_of
 from bighmm.model.transitions.table import take_states
@@ -55,6 +56,7 @@ class BlockProduct:
             leaving, log_mass = self._leaving(states), log_alpha[:, rows].unsqueeze(2)
             chosen = self.transitions.chosen(states, self.blocks)  # (r, m)
             for some in self._pieces(len(rows), count_of(self.blocks)):
+                check()
                 entering = self._entering(some_of(self.blocks, some))
                 found = enter_blocks(leaving, entering, log_mass + chosen[:, some])
                 result[:, some] = torch.logaddexp(result[:, some], found)
@@ -75,6 +77,7 @@ class BlockProduct:
             leaving = self._leaving(states)
             chosen = self.transitions.chosen(states, blocks)  # (r, m)
             for some in self._pieces(len(leaving), len(alive)):
+                check()
                 entering = self._entering(some_of(blocks, some))
                 found = leave_blocks(leaving, entering, by_block[:, some]) + chosen[:, some]
                 result[:, rows] = torch.logaddexp(result[:, rows], found.logsumexp(2))

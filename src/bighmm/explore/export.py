@@ -1,0 +1,203 @@
+"""A page that needs no server: the answers that it shows, as scripts beside it.
+
+    index.html, page/…     the page
+    data/index.js          facts, blocks, moves, names, curves, and a column for each sort of states
+    data/states-N.js       the pages of states 256·N … 256·N + 255, with their contexts
+    data/sentences.js      the answers about the chosen sentences
+
+A browser that opens a file does not let it read others, but it runs scripts. So the data are scripts
+that hand their value to the page: `bighmmStatic` is a variable, `bighmmChunk` a function of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bighmm import answers
+from bighmm.answers import browsing
+from bighmm.answers.plain import finite
+from bighmm.base.files import replace_folder
+from bighmm.base.interrupting import watched
+from bighmm.explore.names import Names
+from bighmm.explore.opened import Opened
+from bighmm.explore.page_files import FOLDER
+from bighmm.explore.settings import VERSION, Limits
+from bighmm.lm.protocol import LM
+from bighmm.train.curves import has_log, read_curves
+
+CHUNK = 256  # states of one file
+MOST_SENTENCES = 200
+Progress = Callable[[str, int, int], None]  # stage, done, of how many
+
+
+def export_site(
+    opened: Opened,
+    folder: Path,
+    sentences: Sequence[str] = (),
+    progress: Progress = lambda stage, done, total: None,
+) -> None:
+    """Write the page and its data into a folder, which is new or an earlier export.
+
+    Raises ValueError if the folder holds other files, or there are too many sentences.
+    """
+    if len(sentences) > MOST_SENTENCES:
+        raise ValueError(
+            f"at most {MOST_SENTENCES} sentences are exported, not {len(sentences)}"
+        )
+
+    def fill(work: Path) -> None:
+        write_page(work)
+        (work / "data").mkdir(exist_ok=True)
+        write_data(opened, work / "data", sentences, progress)
+
+    replace_folder(folder, fill, keep_previous=False, may_replace=_is_export)
+
+
+def write_data(
+    opened: Opened, folder: Path, sentences: Sequence[str], progress: Progress
+) -> None:
+    """Write the scripts with the data."""
+    index: dict[str, Any] = {
+        "version": VERSION,
+        "model": opened.facts(Limits()),
+        "models": {"version": VERSION, "models": [{"model": opened.key, "name": opened.name}]},
+        "blocks": None,
+        "moves": None,
+        "names": opened.names.described(),
+        "sentences": list(sentences),
+        "chunk": CHUNK,
+        "chunks": 0,
+        "columns": None,
+        "curve": None,
+    }
+    if has_log(opened.run):
+        curves = dataclasses.asdict(read_curves(opened.run))
+        index["curve"] = {"version": VERSION, "model": opened.key, "name": opened.name, **curves}
+        index["curve"]["running"] = False
+    if opened.num_states:
+        known = _known(opened, progress)
+        index["model"]["survey"]["state"] = "none" if known.survey is None else "done"
+        index |= _about_states(known, progress)
+        index["chunks"] = _write_states(known, folder, progress)
+    _write(folder / "index.js", f"window.bighmmStatic = {_script(index)};\n")
+    found = []
+    for number, sentence in enumerate(sentences):
+        found.append(about_sentence(opened.lm, sentence, bool(opened.num_states)))
+        progress("sentences", number + 1, len(sentences))
+    _write(folder / "sentences.js", f'window.bighmmChunk("sentences", 0, {_script(found)});\n')
+
+
+def about_sentence(lm: LM, text: str, states: bool) -> dict[str, Any]:
+    """The answers about a sentence; `gaps` has, for each word, what could stand there instead."""
+    answer: dict[str, Any] = {"text": text, "score": answers.score(lm, [text], words=True)}
+    if states:
+        answer["posterior"] = answers.posterior(lm, text, top=5, words=6)
+        answer["tag"] = answers.tag(lm, text)
+        ids = lm.encode(text)
+        answer["gaps"] = [
+            answers.fill(
+                lm, f"{lm.decode(ids[:i])} ___ {lm.decode(ids[i + 1 :])}".strip(), "probs", 10
+            )
+            for i in range(len(ids))
+        ]
+    return answer
+
+
+def write_page(folder: Path) -> None:
+    """Copy the page into a folder."""
+    for path in sorted(FOLDER.rglob("*")):
+        name = path.relative_to(FOLDER)
+        if path.is_file():
+            target = folder / name if name.as_posix() == "index.html" else folder / "page" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+
+
+def _known(opened: Opened, progress: Progress) -> browsing.Known:
+    """What answers about states need, computed here and now."""
+    with _staged("words of states", progress):
+        summary = opened.summary.compute()
+    tokens = survey = None
+    if opened.corpus is not None:
+        with _staged("tokens of the corpus", progress):
+            survey = opened.survey.compute()
+        tokens = opened.corpus.split(opened.split)
+    names: Names = opened.names
+    return browsing.Known(opened.hmm_lm, summary, tokens, survey, names.by_state)
+
+
+def _about_states(known: browsing.Known, progress: Progress) -> dict[str, Any]:
+    hmm, shares = known.lm.hmm(), known.shares
+    found: dict[str, Any] = {}
+    partition = hmm.support.partition
+    of_states: list[int] | None = None
+    if partition is not None:
+        found["blocks"] = browsing.block_list(known)
+        with _staged("moves between blocks", progress):
+            found["moves"] = browsing.moves(known)
+        size = hmm.num_states // partition.num_blocks
+        of_states = [state // size for state in range(hmm.num_states)]
+    found["columns"] = {
+        "share": None if shares is None else shares.tolist(),
+        "entropy_bits": known.summary.entropy.tolist(),
+        "block": of_states,
+        "words": [known.words(state, browsing.SHOWN) for state in range(hmm.num_states)],
+    }
+    return found
+
+
+def _write_states(known: browsing.Known, folder: Path, progress: Progress) -> int:
+    """Write the pages of all states, and return the number of files."""
+    count = known.lm.hmm().num_states
+    starts = range(0, count, CHUNK)
+    for number, first in enumerate(starts):
+        states = list(range(first, min(first + CHUNK, count)))
+        pages: list[dict[str, Any]] = [dict(page) for page in browsing.state_pages(known, states)]
+        for page in pages:
+            there = known.survey is not None
+            page["contexts"] = browsing.state_contexts(known, page["state"]) if there else []
+        script = f'window.bighmmChunk("states", {number}, {_script(pages)});\n'
+        _write(folder / f"states-{number}.js", script)
+        progress("pages of states", states[-1] + 1, count)
+    return len(starts)
+
+
+class _Stage:
+    """A watcher that shows the progress of a stage."""
+
+    def __init__(self, name: str, progress: Progress) -> None:
+        self.name, self.progress = name, progress
+
+    def check(self) -> None:
+        return None
+
+    def report(self, done: int, total: int) -> None:
+        self.progress(self.name, done, total)
+
+
+@contextmanager
+def _staged(name: str, progress: Progress) -> Iterator[None]:
+    with watched(_Stage(name, progress)):
+        yield
+
+
+def _script(value: Any) -> str:
+    """A value as JavaScript; line separators of Unicode are escaped for old browsers."""
+    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder is an earlier export, which may be replaced."""
+    names = {path.name for path in folder.iterdir()}
+    return names <= {"index.html", "page", "data"} and (folder / "data" / "index.js").is_file()

@@ -1,0 +1,37 @@
+"""Answers and refusals as HTTP responses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from bighmm.answers.plain import finite
+from bighmm.explore.settings import VERSION, Refused
+
+LONGEST = 1000  # characters of a message
+
+
+def reply(value: dict[str, Any], status: int = 200) -> Response:
+    """A JSON object; null where a number is not finite."""
+    content = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Half characters can come back in a message about them.
+    body = content.encode("utf-8", "backslashreplace")
+    return Response(body, status, media_type="application/json")
+
+
+def refusal(error: Refused) -> Response:
+    """The answer to a request that is refused: one sentence."""
+    response = reply({"version": VERSION, "error": described(error)}, error.status)
+    if error.retry_after is not None:
+        response.headers["retry-after"] = str(error.retry_after)
+    return response
+
+
+def described(error: Refused) -> dict[str, Any]:
+    """A refusal in JSON."""
+    line = " ".join(str(error).split())
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
+    return {"status": error.status, "message": line}
