@@ -195,8 +195,9 @@ class Written(TypedDict):
     rule: Annotated[str | None, "The rule in words; null without one."]
     length: Annotated[int, "Tokens after the prefix at most, the end mark not counted."]
     prob: Annotated[float | None, "p(the text ends in time and satisfies the rule | prefix)."]
-    log_prob_rule: LogProb
-    automaton: Automaton | None
+    log_prob_rule: Annotated[LogProb, "The logarithm of `prob`."]
+    prob_ends: Annotated[float | None, "p(the text ends in time | prefix), with or without it."]
+    automaton: Annotated[Automaton | None, "Null without a rule."]
     texts: list[WrittenText]
 
 

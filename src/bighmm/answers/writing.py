@@ -48,6 +48,7 @@ def write(
         length=room,
         prob=None,
         log_prob_rule=None,
+        prob_ends=None,
         automaton=None,
         texts=[],
     )
@@ -97,6 +98,7 @@ def _with_rule(
     found = sample_traced(hmm, rule, n, carry, answer["length"] + 1, generator, temperature)
     log_prob_rule = float(found.log_prob_rule)
     answer["log_prob_rule"], answer["prob"] = log_prob_rule, math.exp(log_prob_rule)
+    answer["prob_ends"] = math.exp(float(found.log_prob_ends))
     answer["automaton"] = {"states": found.num_states, "start": 0}
     for row, ids in enumerate(found.tokens.tolist()):
         number = ids.index(end) + 1

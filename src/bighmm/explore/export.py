@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +25,8 @@ from bighmm.base.files import replace_folder
 from bighmm.base.interrupting import watched
 from bighmm.explore.names import Names
 from bighmm.explore.opened import Opened
-from bighmm.explore.page_files import FOLDER
 from bighmm.explore.settings import VERSION, Limits
+from bighmm.explore.static_page import write_page
 from bighmm.lm.protocol import LM
 from bighmm.train.curves import has_log, read_curves
 
@@ -107,16 +106,6 @@ def about_sentence(lm: LM, text: str, states: bool) -> dict[str, Any]:
             for i in range(len(ids))
         ]
     return answer
-
-
-def write_page(folder: Path) -> None:
-    """Copy the page into a folder."""
-    for path in sorted(FOLDER.rglob("*")):
-        name = path.relative_to(FOLDER)
-        if path.is_file():
-            target = folder / name if name.as_posix() == "index.html" else folder / "page" / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
 
 
 def _known(opened: Opened, progress: Progress) -> browsing.Known:

@@ -18,6 +18,7 @@ from bighmm.infer.filter import advance
 from bighmm.infer.predict import predict_states
 from bighmm.infer.rules import Rule, until
 from bighmm.infer.rules.automaton import Automaton, disjoint_union
+from bighmm.infer.rules.rules import length as any_length
 from bighmm.infer.rules.rules import why_impossible
 from bighmm.infer.sample import collect, draw_token, log_moves
 from bighmm.infer.sequences import Carry, Sequences, ends_text
@@ -182,6 +183,7 @@ class Traced(NamedTuple):
 
     tokens: Tensor  # (n, L) token ids, filled up with the end mark
     log_prob_rule: Tensor  # () log p(rule | prefix)
+    log_prob_ends: Tensor  # () log p(the text ends in time | prefix), whatever its words are
     log_probs: Tensor  # (n, L) log p(token | prefix and tokens before it), without the rule
     dfa_states: Tensor  # (n, L) the automaton's state after each token
     log_holds: Tensor  # (n, L) log p(rule | prefix and tokens up to this one)
@@ -202,11 +204,13 @@ def sample_traced(
     After an end mark nothing changes any more. Raises ValueError with the reason if the rule cannot
     hold.
     """
-    automaton = to_satisfy(model, rule, None, max_length)
-    table = AcceptanceTable(model, automaton, np.zeros(1, dtype=np.int64), max_length)
+    both = [to_satisfy(model, each, None, max_length) for each in (rule, any_length(0))]
+    joint, starts = disjoint_union(both)  # a sweep for both costs little more than for one
+    table = AcceptanceTable(model, joint, starts, max_length)
     dfa_states = carry.tokens.new_zeros(n)
     _check_possible(table, carry, [rule] * n, dfa_states)
-    log_prob_rule = table.log_prob(predict_states(model, carry), dfa_states[:1])[0]
+    log_states = predict_states(model, carry).expand(2, -1)
+    log_probs_of = table.log_prob(log_states, torch.from_numpy(starts).to(dfa_states))
     sampler: _Ancestral | _Tempered
     if temperature == 1:
         sampler = _Ancestral(table, carry, dfa_states, generator)
@@ -226,7 +230,7 @@ def sample_traced(
         states.append(dfa_states)
         holds.append(held)
     columns = [torch.stack(each, dim=1) for each in (log_probs, states, holds)]
-    return Traced(tokens, log_prob_rule, *columns, automaton.num_states)
+    return Traced(tokens, *log_probs_of, *columns, both[0].num_states)
 
 
 def to_satisfy(model: Model, rule: Rule, length: int | None, max_length: int) -> Automaton:
