@@ -131,9 +131,7 @@ class Client:
 
     async def _begin(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0"}}
-        self.running = asyncio.ensure_future(
-            self.app(scope, self.events.get, self.told.put)
-        )
+        self.running = asyncio.ensure_future(self.app(scope, self.events.get, self.told.put))
         await self.events.put({"type": "lifespan.startup"})
         assert (await self.told.get())["type"] == "lifespan.startup.complete"
 

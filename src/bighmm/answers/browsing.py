@@ -117,9 +117,7 @@ def state_pages(
     """All about some states; those of one block are hardly more work than one of them."""
     hmm = known.lm.hmm()
     check_states(hmm, states)
-    rows = state_table(
-        known.lm, states, words=words, neighbours=neighbours, shares=known.shares
-    )
+    rows = state_table(known.lm, states, words=words, neighbours=neighbours, shares=known.shares)
     found = []
     for state, row in zip(states, rows, strict=True):
         for near in (*row["next"], *row["previous"]):
@@ -220,9 +218,7 @@ def moves(known: Known) -> BlockMoves:
     """Moves between all blocks, see `inspect.blocks.block_moves`."""
     found = block_moves(known.lm.hmm(), known.shares).double()
     return finite(
-        BlockMoves(
-            version=VERSION, number=len(found), weights=known.weights, moves=found.tolist()
-        )
+        BlockMoves(version=VERSION, number=len(found), weights=known.weights, moves=found.tolist())
     )
 
 

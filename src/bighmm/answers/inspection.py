@@ -14,6 +14,8 @@ from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.protocol import LM
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bighmm.data.corpus import Corpus
 
 
@@ -57,6 +59,7 @@ def states(
     neighbours: int = 3,
     corpus: Corpus | None = None,
     split: str = "valid",
+    shares: Tensor | None = None,
 ) -> States:
     """States by their words, their neighbours and their share of a corpus' split.
 
@@ -64,6 +67,7 @@ def states(
         of them the first `top` of all.
     sort: by their share, which needs a corpus, or by their numbers.
     words, neighbours: how many words, and how many states before and after, to give of each.
+    shares: those of the split, where they are known already, instead of a corpus.
     """
     found = states_of_corpus(
         _hmm_lm(lm),
@@ -76,6 +80,7 @@ def states(
         sort=sort,
         words=words,
         neighbours=neighbours,
+        shares=shares,
     )
     return finite(
         States(version=VERSION, num_states=found.num_states, split=found.split, states=found.states)

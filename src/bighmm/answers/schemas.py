@@ -75,7 +75,7 @@ def schema_of(hint: Any) -> dict[str, Any]:
 
 def request_schema(ask: Callable[..., Any]) -> dict[str, Any]:
     """The JSON schema of what a question is asked with: its arguments that JSON can hold."""
-    hints = typing.get_type_hints(ask, localns={"Corpus": _NotInJson}, include_extras=True)
+    hints = typing.get_type_hints(ask, localns=_OTHERS, include_extras=True)
     texts = _argument_texts(inspect.getdoc(ask) or "")
     properties, required = {}, []
     for name, parameter in inspect.signature(ask).parameters.items():
@@ -114,6 +114,9 @@ def type_name(hint: Any) -> str:
 
 class _NotInJson(TypedDict):
     """Stands for a type that no request in JSON can have."""
+
+
+_OTHERS = {"Corpus": _NotInJson, "Tensor": _NotInJson}
 
 
 def _key(name: str, hint: Any) -> Key:

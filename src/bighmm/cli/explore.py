@@ -1,4 +1,4 @@
-"""`bighmm serve` and `bighmm explore`: a server for questions to models, and a page on top of it."""
+"""`bighmm serve` and `bighmm explore`: a server for questions, and a page on top of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which address asks what. The server's routes and the OpenAPI document are made from `ADDRESSES`."""
+"""Which address asks what: routes and the OpenAPI document are made from `ADDRESSES`."""
 
 from __future__ import annotations
 

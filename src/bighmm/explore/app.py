@@ -16,8 +16,8 @@ from bighmm.explore import asking
 from bighmm.explore.addresses import ADDRESSES, Address, Call
 from bighmm.explore.bodies import read_object
 from bighmm.explore.jobs import Jobs
-from bighmm.explore.opened import Opened
 from bighmm.explore.openapi import document
+from bighmm.explore.opened import Opened
 from bighmm.explore.page_files import PageFile, page_files
 from bighmm.explore.replies import refusal, reply
 from bighmm.explore.security import App, Guard
@@ -84,9 +84,7 @@ class _Server:
             if not address.job:
                 return reply(address.answer(call))
             question = address.path.strip("/")
-            return await asking.answer(
-                request, self.jobs, question, lambda: address.answer(call)
-            )
+            return await asking.answer(request, self.jobs, question, lambda: address.answer(call))
 
         return Route(BASE + address.path, endpoint, methods=[address.method])
 

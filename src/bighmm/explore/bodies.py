@@ -21,7 +21,7 @@ from bighmm.lm.protocol import LM
 from bighmm.lm.rules import until
 from bighmm.lm.rules.asked import AskedRule
 
-NOT_ASKED = ("lm", "corpus", "split")  # arguments that the server gives itself
+NOT_ASKED = ("lm", "corpus", "split", "shares")  # arguments that the server gives itself
 MOST_NUMBERS = 2**28  # of the tables that a rule or the gaps of a text may need: 1 GiB
 
 # What answers each question; bodies and the OpenAPI document are made from it.
@@ -54,7 +54,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise Refused(BAD, str(error)) from None
     if not isinstance(value, dict):
-        raise Refused(BAD, "the body must be a JSON object, such as {\"text\": \"…\"}")
+        raise Refused(BAD, 'the body must be a JSON object, such as {"text": "…"}')
     return value
 
 
@@ -91,7 +91,7 @@ def filled(kind: type, value: dict[str, Any], limits: Limits) -> Any:
 def body_class(question: str, limits: Limits) -> type:
     """A dataclass of what a question is asked with, with the ranges that the server allows."""
     ask = ASKED[question]
-    hints = typing.get_type_hints(ask, localns={"Corpus": Any})
+    hints = typing.get_type_hints(ask, localns={"Corpus": Any, "Tensor": Any})
     fields: list[Any] = []
     for name, parameter in inspect.signature(ask).parameters.items():
         if name in NOT_ASKED:

@@ -5,8 +5,8 @@
     data/states-N.js       the pages of states 256·N … 256·N + 255, with their contexts
     data/sentences.js      the answers about the chosen sentences
 
-A browser that opens a file does not let it read others, but it runs scripts. So the data are scripts
-that hand their value to the page: `bighmmStatic` is a variable, `bighmmChunk` a function of it.
+A browser that opens a file does not let it read others, but it runs scripts. So the data are
+scripts that hand their value to the page: `bighmmStatic` is a variable, `bighmmChunk` a function.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def export_site(
     Raises ValueError if the folder holds other files, or there are too many sentences.
     """
     if len(sentences) > MOST_SENTENCES:
-        raise ValueError(
-            f"at most {MOST_SENTENCES} sentences are exported, not {len(sentences)}"
-        )
+        raise ValueError(f"at most {MOST_SENTENCES} sentences are exported, not {len(sentences)}")
 
     def fill(work: Path) -> None:
         write_page(work)
@@ -58,9 +56,7 @@ def export_site(
     replace_folder(folder, fill, keep_previous=False, may_replace=_is_export)
 
 
-def write_data(
-    opened: Opened, folder: Path, sentences: Sequence[str], progress: Progress
-) -> None:
+def write_data(opened: Opened, folder: Path, sentences: Sequence[str], progress: Progress) -> None:
     """Write the scripts with the data."""
     index: dict[str, Any] = {
         "version": VERSION,

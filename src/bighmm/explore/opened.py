@@ -64,7 +64,7 @@ class Later(Generic[T]):
 
 
 class Opened:
-    """A model, the corpus it was trained on where that is there, and what is known of its states."""
+    """A model, the corpus it was trained on if that is there, and what is known of its states."""
 
     def __init__(
         self,
@@ -222,9 +222,7 @@ class Opened:
 
     def _survey(self) -> Survey:
         assert self.corpus is not None
-        return survey_corpus(
-            self.hmm_lm.hmm(), self._tokens(), self.corpus.documents(self.split)
-        )
+        return survey_corpus(self.hmm_lm.hmm(), self._tokens(), self.corpus.documents(self.split))
 
 
 def open_all(

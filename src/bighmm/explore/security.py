@@ -109,12 +109,12 @@ class Guard:
                     f"requests of the page {origin[:100]!r} are not answered; only this server's "
                     "own page may ask",
                 )
-        if found.get("sec-fetch-site", ["none"])[0] not in ("none", "same-origin"):
-            # A link from elsewhere to the page itself is no harm.
-            if found.get("sec-fetch-mode", [""])[0] != "navigate":
-                raise Refused(
-                    FORBIDDEN, "requests of other pages are not answered, only this server's own"
-                )
+        site, mode = (found.get(f"sec-fetch-{name}", [""])[0] for name in ("site", "mode"))
+        # A link from elsewhere to the page itself is no harm.
+        if site not in ("", "none", "same-origin") and mode != "navigate":
+            raise Refused(
+                FORBIDDEN, "requests of other pages are not answered, only this server's own"
+            )
 
 
 def _name(host: str) -> str:

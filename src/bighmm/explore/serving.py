@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -43,9 +44,7 @@ def serve(
     listener = _listen(host, port)
     address = f"http://{_in_address(_shown(host))}:{listener.getsockname()[1]}/"
     own_names = [*names, *(() if is_every_address(host) else (host,))]
-    app = make_app(
-        opened, limits, page=page, names=[*own_names, *_own_names(host)], quick=_quick()
-    )
+    app = make_app(opened, limits, page=page, names=[*own_names, *_own_names(host)], quick=_quick())
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -112,10 +111,8 @@ def _own_names(host: str) -> list[str]:
         return []
     name = socket.gethostname()
     found = {name, socket.getfqdn()}
-    try:
+    with contextlib.suppress(OSError):
         found |= {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
-    except OSError:
-        pass
     return sorted(found)
 
 

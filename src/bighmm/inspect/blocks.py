@@ -62,9 +62,7 @@ def block_moves(hmm: HMM, shares: Tensor | None = None) -> Tensor:
 
 
 @torch.no_grad()
-def between_blocks(
-    hmm: HMM, before: int, after: int, shares: Tensor | None = None
-) -> PairOfBlocks:
+def between_blocks(hmm: HMM, before: int, after: int, shares: Tensor | None = None) -> PairOfBlocks:
     """The moves from the states of one block to those of another."""
     blocks = blocks_of(hmm)
     for block in (before, after):

@@ -56,19 +56,21 @@ def states_of_corpus(
     sort: Order = "share",
     words: int = 6,
     neighbours: int = 3,
+    shares: Tensor | None = None,
 ) -> StatesOfCorpus:
     """The `state_table` of some states, with the share of a corpus' split that each emits.
 
     states: these, in this order. Otherwise the first `top` of those of a `word`, of a `block` or of
     all, see `choosing.choose_states`: by their share (which needs a corpus), or by their numbers.
+    shares: those of the split (Z,), where they are known already; no corpus is needed then.
     """
     for name, number in (("top", top), ("words", words), ("neighbours", neighbours)):
         check_at_least_one(number, name)
-    hmm, shares = lm.hmm(), None
+    hmm = lm.hmm()
     # Before anything that takes long.
     check_states(hmm, list(states) or [0])
     token = None if word is None else word_id(lm, word)
-    if corpus is not None:
+    if corpus is not None and shares is None:
         shares = state_shares(hmm, corpus.split(split), corpus.documents(split))
     chosen = choose_states(
         lm, states=states, word=word, block=block, top=top, sort=sort, shares=shares

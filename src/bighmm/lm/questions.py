@@ -83,7 +83,7 @@ def scores(lm: LM, texts: Iterable[str], words: bool = False) -> Iterator[Score]
         tokens, lengths = padded([row for _, row in some])
         each = None
         if words:
-            each = _token_log_probs(lm.predictor(), tokens, lengths)
+            each = token_log_probs(lm.predictor(), tokens, lengths)
             log_probs = each.sum(1).tolist()
         else:
             log_probs = lm.predictor().log_prob(tokens, lengths).tolist()
@@ -262,7 +262,7 @@ def _batches(lm: LM, texts: Iterable[str]) -> Iterator[list[tuple[str, list[int]
         yield some
 
 
-def _token_log_probs(predictor: Predictor, tokens: Tensor, lengths: Tensor) -> Tensor:
+def token_log_probs(predictor: Predictor, tokens: Tensor, lengths: Tensor) -> Tensor:
     """log p (B, T) of every token given those before it, 0 in the padding."""
     ask = getattr(predictor, "token_log_probs", None)
     if ask is not None:
