@@ -1,9 +1,9 @@
-"""Folders that recipes refer to: labels, pretrained models and written text.
+"""Folders and files that recipes refer to: labels, pretrained models, written text, clusters.
 
 An entry of [[prepare]] in rows.toml describes one folder. It has a command line of bighmm that
 makes the folder (`--data`, `--tokenizer` and `--out` are added), or a sentence that tells the user
-what to put there. Recipes refer to folders in their sections [initial] and [mixed], other entries
-in their command.
+what to put there. Recipes refer to folders in their sections [initial] and [mixed] and to a file of
+clusters in [model], other entries in their command.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ FINISHED = (
 
 
 def named_in(recipe: Path) -> list[str]:
-    """The folders that a recipe refers to."""
+    """The folders and files that a recipe refers to."""
     found = read_recipe(recipe)
-    return [*found.initial.folders(), *([found.mixed.more] if found.mixed.more else [])]
+    named = (*found.initial.folders(), found.mixed.more, found.model.paths)
+    return [path for path in named if path]
 
 
 def needs(entry: Prepare, paper: Paper) -> list[Prepare]:
@@ -34,10 +35,12 @@ def needs(entry: Prepare, paper: Paper) -> list[Prepare]:
 
 
 def is_there(entry: Prepare, paper: Paper) -> bool:
-    """Whether the folder of an entry is complete."""
+    """Whether the folder of an entry is complete; a file always is."""
     folder = paper.root / entry.makes
     if entry.by_hand is not None:
         return folder.exists()
+    if folder.is_file():
+        return True
     return any((folder / name).is_file() for name in FINISHED)
 
 

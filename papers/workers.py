@@ -66,6 +66,7 @@ class Workers:
         try:
             self._require(other.makes for other in needs(entry, self.paper))
             self.say(f"{entry.makes}: being made")
+            folder.parent.mkdir(parents=True, exist_ok=True)
             self._call((*words, "--out", folder.absolute()), log)
         except Stopping:
             return False
@@ -159,7 +160,7 @@ class Workers:
             return
         self.say(f"{job.name}: is being mixed")
         if not (run / "model").exists():
-            data = ("--data", self.files.data[job.row.corpus])
+            data = ("--data", self.files.data[job.row.corpus], "--device", parts[0]["device"])
             models = [folder.absolute() for folder in folders]
             self._call(("mix", *models, *data, "--out", (run / "model").absolute()), log)
         totals = {key: sum(part[key] for part in parts) for key in ("steps", "seconds")}

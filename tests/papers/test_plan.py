@@ -6,7 +6,13 @@ import time
 import pytest
 import torch
 
+from bighmm.data.tokenizers import Words
+from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import open_model
+from bighmm.model.params.scalar import ScalarOptions
+from bighmm.model.support import Dense
+from papers import keeping
+from papers.rows import read_paper
 from papers.schedule import Task, run_tasks
 
 PLAN = """
@@ -41,6 +47,11 @@ def plan(small, more):
     path.write_text(path.read_text().replace('{ row = "Cited"', f'{MIXTURE}\n  {{ row = "Cited"'))
     path.write_text(path.read_text().replace("curves", "check_normalised = true\ncurves"))
     more(PLAN)
+
+
+def make_lm(seed=1):
+    words = Words(["<eos>", "<unk>", *(f"w{i}" for i in range(30))])
+    return HMMLM("scalar", ScalarOptions(), Dense(16, words.size), words, seed=seed)
 
 
 def begun(order, name, **settings):
@@ -152,35 +163,50 @@ def test_flags(refused, flags, said):
     assert said in refused("small", *flags)
 
 
-def test_taken_along(reproduce, root, small, names, words, plan, tmp_path, monkeypatch):
-    """Trained and mixed for real; another checkout goes on with what was kept."""
-    from papers import keeping
-
+def test_taken_along(reproduce, root, small, names, data, pretend, plan, tmp_path, monkeypatch):
+    """Results and models of one checkout are put back into another, which need not make them."""
     monkeypatch.setattr(keeping, "LARGEST", 2000)
-    flags = ("--run", "--planned", "--data", f"words={words}")
-    kept = tmp_path / "kept"
-    done = reproduce("small", *flags, "--keep", kept)
-    assert done.status == 0, done.err
-    assert names() == {"hmm words 1", "hmm words 2", "hmm-mixture-2 words 1"}
+    kept, runs = tmp_path / "kept", root / "runs" / "small"
+    assert reproduce("small", "--run", "--planned", *data).status == 0
+    for name in ("hmm-words", "hmm-words-seed2"):
+        lm = make_lm(seed=len(name))
+        lm.save_pretrained(runs / name / "model")
+    before = lm.params.state_dict()
+    assert reproduce("small", "--keep", kept).status == 0
     stored = (small / "results" / "table1.jsonl").read_bytes()
     assert {path.name for path in kept.glob("*.00")} == {"hmm-words.00", "hmm-words-seed2.00"}
     assert (kept / "hmm-words.01").stat().st_size <= 2000
-    before = open_model(root / "runs" / "small" / "hmm-words").params.state_dict()
 
     (root / "runs").rename(tmp_path / "old")
     (small / "results" / "table1.jsonl").unlink()
-    done = reproduce("small", *flags, "--restore", kept)
+    done = reproduce("small", "--run", "--planned", "--restore", kept)
     assert done.status == 0 and "to make: nothing\n" in done.err, done.err
     assert (small / "results" / "table1.jsonl").read_bytes() == stored
-    after = open_model(root / "runs" / "small" / "hmm-words").params.state_dict()
+    after = open_model(runs / "hmm-words-seed2").params.state_dict()
     assert all(torch.equal(after[k], v.bfloat16().float()) for k, v in before.items())
 
-    (small / "results" / "table1.jsonl").unlink()  # only the mixture is made again
+    (small / "results" / "table1.jsonl").unlink()  # runs are on the disk, so none is trained
     (kept / "results.tar.gz").unlink()
-    done = reproduce("small", *flags, "--restore", kept)
+    pretend(hmm_words="fail")
+    done = reproduce("small", "--run", "--planned", "--restore", kept, *data)
     assert done.status == 0 and "hmm-words: was trained before\n" in done.err, done.err
     assert len(names()) == 3
-    (kept / "hmm-words.00").write_bytes(b"no archive")
-    (root / "runs" / "small" / "hmm-words" / "result.json").unlink()
-    done = reproduce("small", "--restore", kept)
+
+
+def test_what_was_kept_is_damaged(reproduce, plan, tmp_path):
+    (tmp_path / "hmm-words.00").write_bytes(b"no archive")
+    done = reproduce("small", "--restore", tmp_path)
     assert done.status == 2 and "hmm-words.00 and its further parts are damaged" in done.err
+
+
+def test_what_is_too_large_is_kept_another_time(root, plan, tmp_path):
+    """Those first that were not kept before, as long as there is room."""
+    paper = read_paper(root, "small")
+    for name in ("hmm-words", "hmm-words-seed2"):
+        make_lm().save_pretrained(paper.runs / name / "model")
+        (paper.runs / name / "result.json").write_text("{}")
+    size = len(keeping._packed(paper.runs / "hmm-words"))
+    said = []
+    kept = [keeping.keep(paper, tmp_path / str(i), said.append, size + 1000) for i in (1, 2)]
+    assert kept == [["hmm-words-seed2"], ["hmm-words"]]
+    assert "hmm-words: 0 MiB are too many to be kept this time" in said
