@@ -18,7 +18,7 @@ from papers.prepare import is_there, named_in, needs, unprepared
 from papers.results import Results, run_name
 from papers.rows import Paper, Prepare, Row, Step, Table
 
-SEEDS = range(1, 10)  # of runs that a plan names
+SEEDS = range(1, 10)  # of runs that a plan names, beside those of their tables
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,10 @@ def planned(paper: Paper, results: Results) -> list[tuple[Step, Prepare | Job]]:
         raise ValueError(f"{paper.name} has no plan; leave out --planned")
     jobs = {
         folder_of(paper, run_name(row, seed)): job_of(paper, row, seed)
-        for row in paper.rows
+        for table in paper.tables
+        for row in table.rows
         if row.can_run
-        for seed in (SEEDS if row.mixture == 0 else (1,))
+        for seed in ((1,) if row.mixture else (*SEEDS, *table.seeds))
     }
     entries = {entry.makes: entry for entry in paper.prepare}
     found: list[tuple[Step, Prepare | Job]] = []

@@ -13,7 +13,7 @@ import pytest
 from bighmm.model.networks.pretrained import own_config
 from bighmm.train.recipe import InitialSettings, from_saved, read_recipe
 from papers.claims import judge
-from papers.jobs import planned
+from papers.jobs import missing, planned
 from papers.prepare import named_in, needs
 from papers.report import write_docs
 from papers.results import Results, read_results, run_name
@@ -175,13 +175,23 @@ def test_rows_of_the_frontier_with_and_without_a_teachers_text():
 
 
 def test_the_plan_of_the_frontier():
-    """It names runs of its rows and what they need, each once, and all that is still missing."""
+    """It names runs of its rows and what they need, each once."""
     paper = read_paper(ROOT, "frontier")
     assert len({step.makes for step in paper.plan}) == len(paper.plan)
     left = planned(paper, read_results(paper))
     assert all(isinstance(what, Prepare) for step, what in left if step.load == 0)
     everything = {step.makes for step, _ in planned(paper, Results())}
     assert {"written/ptb-short", "runs/frontier/averaged-65536-mixture-8-ptb"} <= everything
+
+
+def test_the_plan_of_lee2025_is_the_study_of_weight_decay():
+    paper = read_paper(ROOT, "lee2025")
+    plan = {what.name for _, what in planned(paper, Results())}
+    tables = [paper.only_table(name) for name in ("decay", "decay-states")]
+    study = {job.name for part in tables for job in missing(paper, part, Results())}
+    assert plan <= study
+    left = {job.name for part in tables for job in missing(paper, part, read_results(paper))}
+    assert left <= plan
 
 
 def test_transformers_of_lee2025_have_the_sizes_of_their_pretrained_ones():
