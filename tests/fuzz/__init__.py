@@ -7,7 +7,8 @@ Each case must give the same answer as the undamaged thing, or one sentence (sta
 in the library), within limits of time and memory. Anything else is a failure.
 
 - `outcome`: runs a case in a process of its own, with limits.
-- `folders`: the undamaged files and folders, with the questions that are asked of each.
+- `originals`: the undamaged files and folders with the questions about each; `folders`,
+  `sequence_folders` and `inputs` write them.
 - `mutations`: damage to files.
 - `files`, `texts`, `arguments`, `models`, `rules`, `expressions`: one kind of attack each.
 """

@@ -24,9 +24,9 @@ from papers.record import surroundings
 
 from .attacks import ATTACKS, cases_of, prepare, work_of
 from .folders import build
-from .outcome import MEMORY, SECONDS, Case, Outcome, Tally, run_cases
+from .originals import fingerprints
+from .outcome import DIFFERENT, MEMORY, ROOT, SECONDS, Case, Outcome, Tally, run_cases
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "results" / "fuzz.json"
 
 
@@ -41,14 +41,15 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=_fast_folder(), prefix="bighmm-fuzz-") as place:
         originals = build(_made(Path(place) / "originals"))
+        before = fingerprints(originals)
         prepare(kinds)
         gc.collect()
         gc.freeze()  # so that forked processes share it
         found = _run(cases, work_of(originals), _made(Path(place) / "cases"), asked.jobs)
         answers = [(case, _without(outcome, place)) for case, outcome in found]
+        answers += _changed(before, fingerprints(originals), asked.seed)
     tallies, failures = _summary(answers)
-    if asked.case is not None:
-        _show_all(answers)
+    _show_all([one for one in answers if asked.case is not None or one[1].status in asked.show])
     _print(tallies, failures)
     if asked.out is not None:
         value = _result(asked, kinds, tallies, failures, time.monotonic() - began)
@@ -63,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", choices=list(ATTACKS), help="this kind")
     parser.add_argument("--case", type=int, help="only this case of each kind")
+    parser.add_argument("--show", action="append", default=[], help="all cases of this outcome")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument(
         "--out", type=Path, help=f"the result file; of all kinds {RESULT.relative_to(ROOT)}"
@@ -107,7 +109,7 @@ def _print(tallies: dict[str, Tally], failures: list[tuple[Case, Outcome]]) -> N
         for text in (outcome.doing, outcome.said, outcome.where):
             console.print(text[:1500], markup=False, style="dim" if text is outcome.where else "")
         console.print()
-    statuses = ("same", "different", "refused", "failed")
+    statuses = ("same", *DIFFERENT, "refused", "failed")
     table = Table("attack", *statuses, "seconds")
     for kind, tally in tallies.items():
         counts = (str(tally.counts.get(status, 0)) for status in statuses)
@@ -137,6 +139,7 @@ def _result(
             "bytes_of_a_case": MEMORY,
         },
         "outcomes": {kind: tally.counts for kind, tally in tallies.items()},
+        "other_answers": DIFFERENT,
         "failures": [
             {"command": case.command(), "doing": o.doing, "said": o.said, "where": o.where}
             for case, o in failures
@@ -148,9 +151,23 @@ def _result(
     }
 
 
+def _changed(
+    before: dict[str, str], after: dict[str, str], seed: int
+) -> list[tuple[Case, Outcome]]:
+    """A failure if any case has changed files that are not its own."""
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    if not changed:
+        return []
+    said = f"files of others were changed: {', '.join(changed[:9])}"
+    return [(Case("arguments", seed, -1), Outcome("failed", "all cases", said))]
+
+
 def _without(outcome: Outcome, place: str) -> Outcome:
-    """An outcome that does not name the temporary folder."""
-    texts = {name: getattr(outcome, name).replace(place, "") for name in ("doing", "said", "where")}
+    """An outcome that names neither the temporary folder nor that of this repository."""
+    texts = {
+        name: getattr(outcome, name).replace(place, "").replace(f"{ROOT}/", "")
+        for name in ("doing", "said", "where")
+    }
     return Outcome(outcome.status, **texts, seconds=outcome.seconds)
 
 

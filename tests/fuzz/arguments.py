@@ -15,8 +15,9 @@ from bighmm.cli.flags import Command, commands_with_flags
 from bighmm.cli.main import COMMANDS
 
 from .commands import call, check
-from .folders import Originals
+from .originals import Originals
 from .outcome import Case, Failure, Say
+from .working import SERVERS, working_arguments
 
 NUMBERS = (
     *("-1", "0", "1", "2", "3", "-0", "+2", "007", "1_0", "1.5", "nan", "inf", "-inf", "1e-320"),
@@ -27,11 +28,6 @@ WORDS = (
     *("", " ", "x", "auto", "None", "True", "[1]", "{}", "é🦜", "\udcff", "a\tb", "line\nbreak"),
     *("[bold]", "%s{0}", "--", "-", "=", "y" * 100_000, "\x1b[31m", "w01", "w01 w02", "nowhere"),
     *("dense", "two-level", "scalar", "lstm", "ngram", "train", "cuda", "cpu", "8..12", "5..2"),
-)
-TEXTS = (
-    *("", " ", "w01", "w01 w02 nowhere", "\udcff", "w01\nw02", "w01 " * 20_000, "___", "w01 ___"),
-    *("___0", "___3", "___1-4 w01", "___9999999999999999", "___1-100 ___1-100", "___4-1 w01"),
-    *("w01 ___100", "___ " * 40, "___2_", "\0w01", "<eos>", "<unk> ___", "w01\r\n", "\u2028"),
 )
 PATTERNS = (
     *(
@@ -62,10 +58,10 @@ STDIN = (
     *(b"w01 " * 20_000, b"w01\n" * 3000, b"\xef\xbb\xbfw01"),
 )
 # What is written may not be anywhere but in the case's folder.
-WRITTEN = ("--out", "--plot", "--write-docs", "--plots", "--results")
+WRITTEN = ("--out", "--plot", "--write-docs", "--plots", "--results", "--keep")
 NEW_NAMES = ("", ".", "new", "a/b/c", "é🦜", "z" * 300, "x.png", "x.paths", "new/../new", "\udcff")
 # Long training is what such a number asks for, and so is help.
-LEFT_OUT = {"--run", "--help", "--json", "--root"}
+LEFT_OUT = {"--run", "--planned", "--restore", "--help", "--json", "--root"}
 LONG = {
     "--epochs",
     "--tokens",
@@ -74,14 +70,13 @@ LONG = {
     "--iterations",
     "--checks-per-epoch",
 }
-TRAINING = ("--states", "4", "--blocks", "2", "--width", "4", "--epochs", "0.1", "--batch", "2")
 
 
 def attack(originals: Originals, case: Case, draw: random.Random, place: Path, say: Say) -> str:
     """Run a command with one to three odd arguments."""
     os.environ["BIGHMM_CACHE"] = str(place / "cache")
     command = draw.choice(every_command())
-    arguments = _base(command.name, originals, draw)
+    arguments = working_arguments(command.name, originals, draw)
     for _ in range(draw.choice((1, 1, 2, 3))):
         arguments += _odd(command, originals, draw)
     if draw.random() < 0.1:
@@ -101,45 +96,8 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
 
 @functools.cache
 def every_command() -> list[Command]:
-    """All commands with their flags; their modules are imported, which takes a while."""
-    return commands_with_flags(COMMANDS)
-
-
-def _base(name: str, originals: Originals, draw: random.Random) -> list[str]:
-    """Arguments with which the command works."""
-    hmm = ("blocked-flat", "blocked-two-level", "dense-scalar", "per-token", "words-as-blocks")
-    any_model = (*hmm, "ngram", "lstm", "transformer")
-    model = str(originals.path(draw.choice(any_model if name in ANY_MODEL else hmm)))
-    data = ["--data", str(originals.text)]
-    text = draw.choice(TEXTS) if draw.random() < 0.3 else "w01 w07"
-    return {
-        "train": [*data, *TRAINING, "--window", "4", "--device", "cpu", "--out", "run"],
-        "eval": [model, *data],
-        "score": [model],
-        "next": [model, *([text] if draw.random() < 0.7 else [])],
-        "sample": [model, "--length", "4"],
-        "fill": [model, draw.choice(TEXTS) if draw.random() < 0.4 else "w01 ___ w02"],
-        "tag": [model, text],
-        "states": [model, *data],
-        "posterior": [model, text],
-        "guide": [model, draw.choice(("nowhere", model)), "--must", "w01"],
-        "distill": ["random", *data, "--states", "4", "--cluster-tokens", "100", "--out", "labels"],
-        "distill-lm": [draw.choice(("nowhere", model)), "--out", "run", "--tokens", "100"],
-        "cluster": [*data, "--classes", "3"],
-        "data": data,
-        "arpa": draw.choice(
-            (
-                ["export", str(originals.path("ngram")), "--out", "run"],
-                ["import", str(originals.path("arpa")), "--out", "run"],
-            )
-        ),
-        "mix": [model, model, *data, "--out", "run"],
-        "write": [model, "--tokens", "100", "--out", "run"],
-        "reproduce": draw.choice(([], ["chiu2020"], ["nobody"], ["lee2025/table1"])),
-    }[name]
-
-
-ANY_MODEL = ("eval", "score", "next", "sample", "guide", "distill-lm", "write")
+    """All commands but servers, with their flags; importing them takes a while."""
+    return commands_with_flags({n: at for n, at in COMMANDS.items() if n not in SERVERS})
 
 
 def _odd(command: Command, originals: Originals, draw: random.Random) -> list[str]:

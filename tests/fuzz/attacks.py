@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import arguments, expressions, files, models, rules, texts
-from .folders import Originals
+from .originals import Originals
 from .outcome import Case, Say, Work
 
 Attack = Callable[[Originals, Case, random.Random, Path, Say], str]

@@ -15,7 +15,7 @@ from bighmm.data.tokenizers import Tokenizer, open_tokenizer
 from bighmm.infer.rules import Rule
 from bighmm.lm.rules.text import json_schema, text_regex
 
-from .folders import Originals
+from .originals import Originals
 from .outcome import Case, Failure, Say
 
 LETTERS = "ab1 "

@@ -13,8 +13,8 @@ from typing import Any
 
 from bighmm.data.tokenizers import load_tokenizer
 
-from .folders import Original, Originals, as_json
 from .mutations import mutate, refit_hashes
+from .originals import Original, Originals, as_json
 from .outcome import Case, Failure, Say
 
 
@@ -42,21 +42,22 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
     return judge(
         as_json(question(path)),
         originals.answers[original.name, name],
-        may_differ=refitted
-        or not original.saved
-        or {file.name for file in damaged} <= set(original.unguarded),
+        "forged" if refitted else None if original.saved else "other input",
     )
 
 
-def judge(answer: Any, expected: Any, may_differ: bool) -> str:
-    """The status of an answer; `Failure` if it has NaN in it, or differs and must not."""
+def judge(answer: Any, expected: Any, other: str | None) -> str:
+    """The status of an answer; `other` if it is another one.
+
+    Raises `Failure` if it has NaN in it, and for another one where `other` is None.
+    """
     if answer == expected:
         return "same"
     if _has_nan(answer):
         raise Failure(f"there is NaN in the answer: {_difference(answer, expected)}")
-    if not may_differ:
+    if other is None:
         raise Failure(f"another answer, in silence: {_difference(answer, expected)}")
-    return "different"
+    return other
 
 
 def _copied(original: Original, place: Path) -> Path:

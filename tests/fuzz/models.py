@@ -23,7 +23,7 @@ from bighmm.model.transitions import Flat, Table, Transitions, TwoLevel
 from bighmm.model.transitions.two_level_table import TwoLevelTable
 from bighmm.ops import memory
 
-from .folders import Originals
+from .originals import Originals
 from .outcome import Case, Failure, Say
 
 Array = np.ndarray

@@ -24,11 +24,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 10.0  # of processor time
 WAITING = 10.0  # by the clock, asleep, for a case that waits for something
 MEMORY = 1 << 30  # bytes of address space beyond those of this process
 LARGEST_FILE = 1 << 28
 LONGEST_SENTENCE = 4000
+
+
+# Answers that are others than before, and may be, with the reason.
+DIFFERENT = {
+    "forged": "files of a saved folder were changed and all its hashes made to fit, so it is "
+    "another folder, which is whole; its probabilities are checked",
+    "other input": "a file that a user writes, such as an ARPA file or a tokenizer, has another "
+    "content, which is possible",
+}
 
 
 class Refused(Exception):
@@ -59,7 +69,7 @@ class Case:
 class Outcome:
     """What became of a case."""
 
-    status: str  # same, different (and allowed to be), refused or failed
+    status: str  # same, one of `DIFFERENT`, refused or failed
     doing: str  # what the case did
     said: str = ""  # the sentence, or why it failed
     where: str = ""  # the end of the traceback
@@ -257,7 +267,8 @@ def _dumped_end(output: str) -> str:
 
 
 def _short(name: str) -> str:
-    for mark in ("/src/", "/site-packages/", "/lib/"):
+    """A file's name within this repository or a library, the same on every machine."""
+    for mark in (f"{ROOT}/src/", f"{ROOT}/", "/site-packages/", "/lib/"):
         name = name.rpartition(mark)[2]
     return name
 

@@ -17,7 +17,7 @@ from bighmm import constraints as c
 from bighmm.hmm import HMM
 from bighmm.infer.rules import Rule
 
-from .folders import Originals
+from .originals import Originals
 from .outcome import Case, Failure, Say
 
 Text = tuple[int, ...]

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from .commands import ask
-from .folders import Originals
+from .originals import Originals
 from .outcome import Case, Failure, Say
 
 BOMB = 1 << 30  # bytes that an .xz file of some hundred kilobytes becomes
