@@ -15,6 +15,7 @@ from bighmm.base.files import (
     hub_folder,
     model_folder,
     previous_folder,
+    read_current,
     replace_folder,
     write_json,
 )
@@ -280,6 +281,39 @@ def test_what_another_has_written_meanwhile_need_not_be_written_again(target):
     put(target, "one")
     replace_folder(target, never, keep_previous=True, unless=lambda: content(target) == "one")
     assert content(target) == "one" and previous_folder(target) is None
+
+
+@pytest.mark.parametrize("keep_previous", [True, False])
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_folder_that_is_replaced_while_it_is_read(target, keep_previous, times):
+    put(target, "0")
+    seen = []
+
+    def read(folder):
+        """The first file is of one folder, the second of the next: they do not fit."""
+        first = content(folder)
+        seen.append(first)
+        if len(seen) <= times:
+            put(target, str(len(seen)), keep_previous)
+        if not folder.is_dir() or content(folder) != first:
+            raise ValueError("damaged")
+        return first
+
+    assert read_current(lambda: existing_folder(target), read) == str(times)
+    assert seen == [str(number) for number in range(times + 1)]
+
+
+def test_a_damaged_folder_is_read_once(target):
+    put(target, "one")
+    seen = []
+
+    def read(folder):
+        seen.append(folder)
+        raise ValueError("damaged")
+
+    with pytest.raises(ValueError, match="damaged"):
+        read_current(lambda: target, read)
+    assert seen == [target]
 
 
 def test_threads_that_write_one_file(tmp_path):

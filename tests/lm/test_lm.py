@@ -12,13 +12,14 @@ import tokenizers
 import torch
 from huggingface_hub import hub_mixin
 
-from bighmm.base.files import sha256_of, write_sealed
+from bighmm.base.files import replace_folder, sha256_of, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.data.corpus import prepare
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.lm import hmmlm as module
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import open_model
 from bighmm.model.params.neural import NeuralOptions
 from bighmm.model.params.scalar import ScalarOptions
 from bighmm.model.support import PerToken
@@ -229,6 +230,32 @@ def test_parameters_that_are_too_large(tmp_path):
     read = HMMLM.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match="so large that they give no probabilities"):
         read.hmm()
+
+
+@pytest.mark.parametrize("opened", [open_model, HMMLM.from_pretrained])
+@pytest.mark.parametrize("place", ["run", "run/model"])
+@pytest.mark.parametrize("step", ["load_tokenizer", "TensorFile", "check_state"])
+def test_replaced_while_it_is_opened(tmp_path, monkeypatch, opened, place, step):
+    """A training replaces the model between two files that are read of it."""
+    lms = [model(seed=seed) for seed in (1, 2)]
+
+    def put(lm):
+        replace_folder(tmp_path / "run" / "model", lm.save_pretrained, keep_previous=False)
+
+    put(lms[0])
+    inner, calls = getattr(module, step), []
+
+    def step_meanwhile(*given):
+        calls.append(step)
+        if len(calls) == 1:
+            put(lms[1])
+        return inner(*given)
+
+    monkeypatch.setattr(module, step, step_meanwhile)
+    ids = [model().encode(TEXT)]
+    found = float(opened(tmp_path / place).hmm().log_prob(ids))
+    assert found in [float(lm.hmm().log_prob(ids)) for lm in lms]
+    assert len(calls) == (1 if step == "check_state" else 2)  # by then all files were open
 
 
 @pytest.mark.parametrize(("value", "right"), [(-1e30, False), (2e4, False), (100.0, True)])

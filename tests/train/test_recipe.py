@@ -233,7 +233,11 @@ def test_a_section_is_a_section():
         ("model", {"support": "free", "alive": 0}, "states_per_token must be at least 1"),
         ("training", {"batch": 0}, "batch must be at least 1"),
         ("training", {"window": -3}, "window must be at least 1, not -3"),
-        ("training", {"checks_per_epoch": 0}, "^checks_per_epoch must be finite and above 0, not 0"),
+        (
+            "training",
+            {"checks_per_epoch": 0},
+            "^checks_per_epoch must be finite and above 0, not 0",
+        ),
         ("training", {"state_dropout": 1}, "^state_dropout must be from 0 to below 1, not 1.0"),
         ("training", {"state_dropout": -0.1}, "state_dropout"),
         ("training", {"state_dropout": float("nan")}, "state_dropout"),

@@ -15,11 +15,14 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from bighmm.base.json_files import read_json, sealed
 from bighmm.base.locks import locked_name, remove_temporary, temporary_name
 from bighmm.base.settings import shown
+
+MOST_REPLACED = 9  # times that a folder is replaced while it is being read
+T = TypeVar("T")
 
 
 def replace_folder(
@@ -119,6 +122,23 @@ def existing_folder(target: Path) -> Path | None:
     return None
 
 
+def read_current(find: Callable[[], Path], read: Callable[[Path], T]) -> T:
+    """What `read` returns of a folder that another process may be replacing.
+
+    find: the folder as it is now. If reading fails and there is another folder by then, that is
+    read instead: files of two folders do not fit each other, and no reader has a lock.
+    """
+    for _ in range(MOST_REPLACED):
+        folder = find()
+        before = _identity(folder)
+        try:
+            return read(folder)
+        except (OSError, ValueError):
+            if _identity(find()) == before:
+                raise
+    return read(find())
+
+
 def previous_folder(target: Path) -> Path | None:
     """The folder that `target` replaced, None if it was not kept."""
     folder = _previous(target)
@@ -127,7 +147,7 @@ def previous_folder(target: Path) -> Path | None:
 
 def model_folder(path: Path) -> Path:
     """The model folder inside the run folder `path`; `path` itself if it is no run."""
-    return existing_folder(path / "model") or path
+    return existing_folder(path / "model") or existing_folder(path) or path
 
 
 def hub_folder(name: str, **options: Any) -> Path:
@@ -243,6 +263,15 @@ def _check_replaceable(folder: Path, may_replace: Callable[[Path], bool] | None)
             f"{folder} holds other files than an earlier save of the same kind, which would be "
             "lost; choose another folder"
         )
+
+
+def _identity(folder: Path) -> tuple[int, ...] | None:
+    """Whether it is still the same folder: another one has another inode or other time stamps."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _previous(target: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from huggingface_hub import ModelHubMixin
 
-from bighmm.base.files import hub_folder, model_folder
+from bighmm.base.files import hub_folder, model_folder, read_current
 from bighmm.base.json_files import read_json
 from bighmm.data.tokenizers import TOKENIZER_FILES
 
@@ -32,11 +32,11 @@ class OnHub(ModelHubMixin, library_name="bighmm", license="apache-2.0"):
 
         Raises ValueError with one sentence if there is none, or a file is missing or damaged.
         """
-        found = model_folder(Path(folder).expanduser())
-        if not found.is_dir():
-            chosen = {name: value for name, value in options.items() if name in DOWNLOAD}
-            found = hub_folder(str(folder), **chosen)
-        return cls.load(found)
+        path = Path(folder).expanduser()
+        if model_folder(path).is_dir():
+            return read_current(lambda: model_folder(path), cls.load)
+        chosen = {name: value for name, value in options.items() if name in DOWNLOAD}
+        return cls.load(hub_folder(str(folder), **chosen))
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Write the model into a folder, over an earlier one if there is one; other files stay.

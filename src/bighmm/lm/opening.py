@@ -30,7 +30,7 @@ def find_model(path: str | Path) -> Path:
     path = Path(path).expanduser()
     if _may_be_on_hub(path):
         return files.hub_folder(str(path))
-    if not path.is_dir():
+    if files.existing_folder(path) is None:
         raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
     found = files.model_folder(path)
     if found == path and (path / RECIPE).exists():
@@ -54,22 +54,23 @@ def open_model(
     device: as for `find_device`. matmul_dtype: as for `HMMLM.to`. Raises ValueError with one
     sentence if there is no such model or device, or a file is missing or damaged.
     """
+    where = find_device(device)
+    return files.read_current(lambda: find_model(path), _load).to(where, matmul_dtype)
+
+
+def _load(folder: Path) -> LM:
+    """The model in a folder, of whichever family."""
     from bighmm.lm import baselines
     from bighmm.lm.hmmlm import HMMLM
 
-    where = find_device(device)
-    folder = find_model(path)
     family = read_object(folder / "config.json").get("family", "hmm")
-    lm: LM
     if family == "hmm":
-        lm = HMMLM.from_pretrained(folder)
-    else:
-        try:
-            kind = baselines.find(family)
-        except ValueError as error:
-            raise ValueError(f"{folder / 'config.json'} is damaged: {error}") from None
-        lm = kind.model.load(folder)
-    return lm.to(where, matmul_dtype)
+        return HMMLM.load(folder)
+    try:
+        kind = baselines.find(family)
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'} is damaged: {error}") from None
+    return kind.model.load(folder)
 
 
 def open_hmm(

@@ -20,6 +20,7 @@ from bighmm.base.files import (
     check_hashes,
     existing_folder,
     is_earlier_save,
+    read_current,
     replace_folder,
     sha256_of,
     write_sealed,
@@ -104,10 +105,12 @@ def _plain(value: Any) -> Any:
 
 def load(folder: Path) -> Saved:
     """What `save` wrote, in this format or an earlier one; ValueError if it is not whole."""
-    found = existing_folder(folder)
-    if found is None:
+    if existing_folder(folder) is None:
         raise ValueError(f"there is no folder {folder}; give one that a SequenceHMM was saved to")
-    folder = found
+    return read_current(lambda: existing_folder(folder) or folder, _load)
+
+
+def _load(folder: Path) -> Saved:
     found_config = read_object(folder / CONFIG, finite=False)
     if found_config.get("format") not in FORMATS:
         raise ValueError(f"{folder / CONFIG} is not the configuration of a SequenceHMM")
