@@ -1,7 +1,9 @@
 """The fuzzer: a slice of its cases, and that it notices what it is made for."""
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,8 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import tyro
 
-from tests.fuzz import mutations, outcome
+from bighmm.cli.main import COMMANDS
+from tests.fuzz import __main__ as fuzz_main
+from tests.fuzz import files, mutations, outcome, working
+from tests.fuzz.arguments import every_command
 from tests.fuzz.attacks import ATTACKS
 from tests.fuzz.outcome import Case, Failure, Refused, run_cases
 
@@ -125,6 +131,67 @@ def test_a_case_is_always_the_same():
     assert case.random().random() == Case("files", 3, 7).random().random()
     assert case.random().random() != Case("files", 3, 8).random().random()
     assert case.command() == "python -m tests.fuzz --only files --seed 3 --case 7"
+
+
+def test_stored_figures_name_no_machine():
+    """Of the run that is in the repository, and of what a failure says."""
+    stored = (ROOT / "results" / "fuzz.json").read_text()
+    assert str(ROOT) not in stored and not re.search(
+        r'[ "](/work|/home|/root|/tmp|/dev/shm)/', stored
+    )
+    assert outcome._short(str(ROOT / "tests" / "fuzz" / "files.py")) == "tests/fuzz/files.py"
+    assert outcome._short(str(ROOT / "src" / "bighmm" / "hmm.py")) == "bighmm/hmm.py"
+
+
+class TestOtherAnswers:
+    """An answer that is neither the same nor refused has a reason, or is a failure."""
+
+    def test_in_silence(self):
+        with pytest.raises(Failure, match="in silence: /a is 2, not 1"):
+            files.judge({"a": 2}, {"a": 1}, None)
+
+    @pytest.mark.parametrize("other", outcome.DIFFERENT)
+    def test_with_a_reason(self, other):
+        assert files.judge({"a": 1}, {"a": 1}, other) == "same"
+        assert files.judge({"a": 2}, {"a": 1}, other) == other
+        with pytest.raises(Failure, match="NaN"):
+            files.judge({"a": float("nan")}, {"a": 1}, other)
+
+    def test_files_of_others(self):
+        before = {"a/config.json": "1", "b": "2"}
+        assert fuzz_main._changed(before, dict(before), 1) == []
+        ((_, found),) = fuzz_main._changed(before, {"b": "2"}, 1)
+        assert found.failed and "a/config.json" in found.said
+
+
+class TestCommands:
+    """New commands are attacked without a word here."""
+
+    class Known:
+        text = Path("text.txt")
+
+        def path(self, name):
+            return Path(name)
+
+    def test_every_command_has_arguments(self):
+        attacked = {command.name for command in every_command()}
+        assert attacked == set(COMMANDS) - set(working.SERVERS)
+        for name in attacked:
+            for number in range(5):
+                draw = Case("arguments", 1, number).random()
+                assert all(
+                    isinstance(w, str) for w in working.working_arguments(name, self.Known(), draw)
+                )
+
+    @pytest.mark.parametrize("name", ["score", "mix", "arpa", "tag", "write", "fill"])
+    def test_found_from_the_dataclass(self, name):
+        """As those in the table: what the parser asks for is there, and of the right kind."""
+        module = importlib.import_module(COMMANDS[name][0])
+        kind = getattr(module, f"{name.title()}Arguments")
+        for number in range(10):
+            draw = Case("arguments", 1, number).random()
+            words = working.found_arguments(name, self.Known(), draw)
+            tyro.cli(kind, args=[word for word in words if "\0" not in word], config=())
 
 
 class TestMutations:
