@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -106,6 +105,14 @@ class TestOutcomes:
         found = outcome_of(wait, tmp_path)
         assert found.failed and "it slept" in found.said
 
+    def test_time_in_which_all_is_stopped_is_no_waiting(self, tmp_path, monkeypatch):
+        """The clock goes on while a machine is suspended, or a batch system stops a job."""
+        clock = iter(range(0, 10**9, 1000))
+        monkeypatch.setattr(outcome.time, "monotonic", lambda: float(next(clock)))
+        monkeypatch.setattr(outcome, "TICK", 0.01)
+        found = outcome_of(lambda case, draw, place, say: time.sleep(0.1) or "same", tmp_path)
+        assert found.status == "same"
+
     def test_exhaustion(self, tmp_path):
         found = outcome_of(lambda case, draw, place, say: str(len(bytes(1 << 31))), tmp_path)
         assert found.failed and "MemoryError" in found.said
@@ -135,10 +142,9 @@ def test_a_case_is_always_the_same():
 
 def test_stored_figures_name_no_machine():
     """Of the run that is in the repository, and of what a failure says."""
-    stored = (ROOT / "results" / "fuzz.json").read_text()
-    assert str(ROOT) not in stored and not re.search(
-        r'[ "](/work|/home|/root|/tmp|/dev/shm)/', stored
-    )
+    text = (ROOT / "results" / "fuzz.json").read_text()
+    frames = [f for failure in json.loads(text)["failures"] for f in failure["where"].split(" < ")]
+    assert str(ROOT) not in text and not any(frame.startswith("/") for frame in frames)
     assert outcome._short(str(ROOT / "tests" / "fuzz" / "files.py")) == "tests/fuzz/files.py"
     assert outcome._short(str(ROOT / "src" / "bighmm" / "hmm.py")) == "bighmm/hmm.py"
 

@@ -27,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 10.0  # of processor time
 WAITING = 10.0  # by the clock, asleep, for a case that waits for something
+TICK = 1.0  # seconds between two looks at a case
 MEMORY = 1 << 30  # bytes of address space beyond those of this process
 LARGEST_FILE = 1 << 28
 LONGEST_SENTENCE = 4000
@@ -106,7 +107,7 @@ def run_cases(
                     selector.register(child.pipe, selectors.EVENT_READ)
                 if not living:
                     return
-                for key, _ in selector.select(timeout=1.0):
+                for key, _ in selector.select(timeout=TICK):
                     child = living[int(key.fd)]
                     if not child.read():
                         selector.unregister(child.pipe)
@@ -130,8 +131,9 @@ class _Child:
     folder: Path
     content: bytes = b""
     killed: bool = False
-    seen: str = ""  # its use of the processor when it was last awake
-    awake: float = 0.0  # when that was
+    seen: str = ""  # its use of the processor when it was last watched
+    watched: float = 0.0  # when that was
+    asleep: float = 0.0  # seconds since it did anything
 
     @staticmethod
     def start(case: Case, work: Work, place: Path) -> _Child:
@@ -159,10 +161,13 @@ class _Child:
         """Kill the process if it has been asleep for long."""
         # After the name, in parentheses: the state, and further on the times in user and system.
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        used = " ".join(fields[11:13])
-        if fields[0] == "R" or used != self.seen:
-            self.seen, self.awake = used, time.monotonic()
-        elif time.monotonic() - self.awake > WAITING:
+        used, now = " ".join(fields[11:13]), time.monotonic()
+        if fields[0] in "RDTt" or used != self.seen:  # it runs, or is kept from running
+            self.asleep = 0.0
+        else:  # at most so much at once, as this process may have been stopped meanwhile
+            self.asleep += min(now - self.watched, 2 * TICK)
+        self.seen, self.watched = used, now
+        if self.asleep > WAITING:
             self.kill()
 
     def kill(self) -> None:
