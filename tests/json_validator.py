@@ -60,7 +60,7 @@ def holds(value, name, given, schema, root):
     first = len(schema.get("prefixItems", []))
     items, members = isinstance(value, list), isinstance(value, dict)
     return {
-        **dict.fromkeys(("$defs", "title", "description", "$schema"), lambda: True),
+        **dict.fromkeys(("$defs", "title", "description", "$schema", "default"), lambda: True),
         "type": lambda: any(
             TYPES[kind](value) for kind in (given if isinstance(given, list) else [given])
         ),

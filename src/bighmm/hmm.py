@@ -268,13 +268,18 @@ class HMM(Model):
         max_length: int = 1000,
         rule: Rule | Sequence[Rule] | None = None,
         impl: Impl = "auto",
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        without: Sequence[int] = (),
     ) -> Tensor:
         """n samples of what follows `prefix`, as token ids (n, L), without the prefix.
 
         With `length` every row has that many tokens. Without it a row runs to the end mark, is
         filled up with end marks after it, and is cut at `max_length` tokens. At a temperature
         other than 1 each token is drawn from p(x | prefix)^(1 / temperature), at 0 the likeliest
-        token is taken. Raises ValueError if the prefix has probability zero.
+        token is taken. `top_k` and `top_p` then cut that to the likeliest tokens, and tokens of
+        `without` are never drawn (see `infer.sample.Sharpness`). Raises ValueError if the prefix
+        has probability zero.
 
         With a `rule` (see `bighmm.constraints`) the samples satisfy it, and come from p(what
         follows | prefix, rule); a list of rules has one for each row. It is about the `length`
@@ -282,15 +287,16 @@ class HMM(Model):
         `max_length` tokens. Raises ValueError with the reason if a rule cannot hold.
         """
         sample.check_request(n, length, max_length, temperature)
+        sharpness = sample.Sharpness(temperature, top_k, top_p, tuple(without))
         if length is None and self.end is None:
             raise ValueError("this HMM has no end mark, so sampling needs a length")
         if rule is not None:
             carry = self._rows_after(prefix, 1)
             return constrained.sample(
-                self, rule, n, carry, length, max_length, generator, temperature
+                self, rule, n, carry, length, max_length, generator, sharpness
             )
         rows = self._rows_after(prefix, n)
-        return sample.sample(self, rows, length, max_length, generator, temperature, impl)
+        return sample.sample(self, rows, length, max_length, generator, sharpness, impl)
 
     @torch.no_grad()
     def sample_with_states(

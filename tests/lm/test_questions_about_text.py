@@ -217,8 +217,8 @@ def test_all_short_texts_have_their_probabilities(hmm):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"n": 0}, "n=0"),
-        ({"temperature": -1.0}, "temperature=-1.0"),
+        ({"n": 0}, "n must be at least 1, not 0"),
+        ({"temperature": -1.0}, "temperature must be finite and at least 0, not -1.0"),
         ({"length": -1}, "a text has at least 0 tokens after its prefix, not -1"),
         ({"seed": -1}, "a seed is a number from 0 to"),
         ({"seed": 1, "generator": torch.Generator()}, "a seed or a generator; give only one"),

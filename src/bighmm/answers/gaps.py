@@ -11,6 +11,7 @@ from bighmm.data.tokenizers import unknown_words
 from bighmm.lm import gaps
 from bighmm.lm.gapped_text import MARK
 from bighmm.lm.protocol import LM
+from bighmm.lm.rules.asked import NO_RULE, AskedRule
 
 Kind = Literal["samples", "best", "probs"]
 
@@ -21,6 +22,8 @@ def fill(
     kind: Kind = "samples",
     n: int = 5,
     open_end: bool = False,
+    rule: AskedRule = NO_RULE,
+    no_unk: bool = False,
     seed: int | None = None,
 ) -> Fillings:
     """What stands in the gaps of a text: ___ is one word, ___3 three, ___1-4 one to four.
@@ -29,8 +32,11 @@ def fill(
         at every place of the gaps.
     n: how many texts, or for probs words.
     open_end: the text may go on after its last word.
+    rule: what the filled text satisfies, from its first word to its last.
+    no_unk: no gap holds an unknown word.
     seed: the same seed gives the same texts.
     """
+    made = rule.of(lm.tokenizer)
     answer = Fillings(
         version=VERSION,
         text=text,
@@ -38,14 +44,16 @@ def fill(
         kind=kind,
     )
     if kind == "samples":
-        drawn = gaps.sample_fillings(lm, text, n, open_end=open_end, seed=seed)
+        drawn = gaps.sample_fillings(
+            lm, text, n, open_end=open_end, seed=seed, rule=made, no_unk=no_unk
+        )
         answer["fillings"] = [{"text": one.text, "words": one.words} for one in drawn]
     elif kind == "best":
-        found = gaps.best_fillings(lm, text, n, open_end=open_end)
+        found = gaps.best_fillings(lm, text, n, open_end=open_end, rule=made, no_unk=no_unk)
         answer["fillings"] = [_likely(one, open_end) for one in found.fillings]
         answer["exact"] = found.exact
     elif kind == "probs":
-        words = gaps.gap_words(lm, text, n, open_end=open_end)
+        words = gaps.gap_words(lm, text, n, open_end=open_end, rule=made, no_unk=no_unk)
         if words.lengths is not None:
             answer["lengths"] = [
                 {"lengths": one.lengths, "prob": one.prob} for one in words.lengths

@@ -75,16 +75,31 @@ def sample(
     rule: AskedRule = NO_RULE,
     length: int | None = None,
     temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    no_unk: bool = False,
     seed: int | None = None,
 ) -> Samples:
     """n texts that begin with a prefix, drawn from the model, under a rule if one is given.
 
     length: tokens after the prefix at most, the end mark not counted (100).
     temperature: below 1 sharper, above 1 flatter, 0 always the likeliest word.
+    top_k, top_p: draw among the likeliest words only, so many or of this probability in all.
+    no_unk: draw no unknown words.
     seed: the same seed gives the same texts.
     """
-    made = rule.of(lm.tokenizer)
-    drawn = questions.sample(lm, n, prefix, length, made, temperature, seed)
+    drawn = questions.sample(
+        lm,
+        n,
+        prefix,
+        length,
+        rule.of(lm.tokenizer),
+        temperature,
+        seed,
+        top_k=top_k,
+        top_p=top_p,
+        no_unk=no_unk,
+    )
     return Samples(
         version=VERSION,
         prefix=prefix,

@@ -95,7 +95,7 @@ class FromStates:
         self.sampler = AncestralSampler(self.hmm, Carry.at_start(self.hmm, self.rows))
 
     def draw(self) -> tuple[Tensor, None]:
-        return self.sampler.step(self.generator, 1.0), None
+        return self.sampler.step(self.generator), None
 
 
 class Streams:

@@ -132,6 +132,36 @@ class AcceptanceTable:
             result[:, model.end] = ended + anew
         return result
 
+    def step_forward(
+        self, to_come: int, log_states: Tensor, dfa_states: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """log p(next state, and the automaton is in q) (R', Z) one token later, and each q (R',).
+
+        log_states: the same before it (R, Z), in the automaton states (R,), which differ. Only
+        states from which the rule can still hold with the remaining tokens are kept.
+        """
+        move = self.model.transitions.product()
+        targets = self._rows[to_come - 1]
+        emitted = log_states.new_full((len(targets), log_states.shape[1]), -torch.inf)
+        fresh = log_states.new_full((len(targets),), -torch.inf)
+        row_of = self._row_of[to_come - 1]
+        for row, state in enumerate(dfa_states.tolist()):
+            for which, target in zip(
+                self._edge_set[state].tolist(),
+                row_of[self._edge_target[state]].tolist(),
+                strict=True,
+            ):
+                if target < len(targets):
+                    joint = log_states[row] + self._mass[which]
+                    emitted[target] = torch.logaddexp(emitted[target], joint)
+            if self.mark is not None:
+                target = int(row_of[self.next_state[state, self.mark]])
+                if target < len(targets):
+                    ended = (log_states[row] + self._mark_mass).logsumexp(0)
+                    fresh[target] = torch.logaddexp(fresh[target], ended)
+        moved = _ahead(move, emitted)
+        return torch.logaddexp(moved, self.model.start + fresh.unsqueeze(1)), targets
+
     def after(self, dfa_states: Tensor, tokens: Tensor) -> Tensor:
         """The automaton states (B,) after one more token each (B,)."""
         return self.next_state[dfa_states, self.class_of[tokens]]
@@ -250,6 +280,15 @@ def _back(move: Product, entering: Tensor) -> Tensor:
     if len(alive) == 0:
         return result
     return result.index_copy_(0, alive, move.back(entering.index_select(0, alive)))
+
+
+def _ahead(move: Product, leaving: Tensor) -> Tensor:
+    """log Σ_z exp(leaving) p(z' | z) (R, Z); rows that are -inf throughout cost nothing."""
+    alive = torch.nonzero((leaving > -torch.inf).any(1)).squeeze(1)
+    result = torch.full_like(leaving, -torch.inf)
+    if len(alive) == 0:
+        return result
+    return result.index_copy_(0, alive, move.ahead(leaving.index_select(0, alive)))
 
 
 def _with_impossible(rows: Tensor) -> Tensor:

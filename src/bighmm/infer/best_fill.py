@@ -75,7 +75,7 @@ def _search(
         else:
             found = gap_words(positions, torch.stack(entered), ahead, t)
             found = found + (gained + ahead.factor[t]).unsqueeze(1)
-            best, places, beyond = _likeliest(found, k if t == last else width)
+            best, places, beyond = likeliest(found, k if t == last else width)
             if t == last:
                 filled = [[*begun[i], x, *text[last + 1 :]] for i, x in places]
                 return best, filled, dropped
@@ -92,7 +92,7 @@ def _search(
     raise AssertionError("the last position was a gap")
 
 
-def _likeliest(found: Tensor, number: int) -> tuple[Tensor, list[tuple[int, int]], float]:
+def likeliest(found: Tensor, number: int) -> tuple[Tensor, list[tuple[int, int]], float]:
     """The largest of found (R, V), where they are, and the largest that is left out.
 
     What is impossible counts as absent, but for one that stands for all where nothing is possible.

@@ -20,7 +20,7 @@ from bighmm.infer.rules import Rule, until
 from bighmm.infer.rules.automaton import Automaton, disjoint_union
 from bighmm.infer.rules.rules import length as any_length
 from bighmm.infer.rules.rules import why_impossible
-from bighmm.infer.sample import collect, draw_token, log_moves
+from bighmm.infer.sample import Sharpness, collect, log_moves
 from bighmm.infer.sequences import Carry, Sequences, ends_text
 from bighmm.model.model import Model
 from bighmm.ops import memory
@@ -60,7 +60,7 @@ def sample(
     length: int | None,
     max_length: int,
     generator: torch.Generator | None,
-    temperature: float,
+    sharpness: Sharpness,
 ) -> Tensor:
     """n samples of what follows the prefix of `carry`, which has one row: token ids (n, L).
 
@@ -86,11 +86,11 @@ def sample(
         rows = [row for row in range(n) if number[id(given[row])] in first]
         dfa_states = carry.tokens.new_tensor([first[number[id(given[row])]] for row in rows])
         _check_possible(table, carry, [given[row] for row in rows], dfa_states)
-        sampler: _Ancestral | _Tempered
-        if temperature == 1:
-            sampler = _Ancestral(table, carry, dfa_states, generator)
+        sampler: RuledSampler | _Tempered
+        if sharpness.is_plain:
+            sampler = RuledSampler(table, carry, dfa_states, generator)
         else:
-            sampler = _Tempered(table, carry, dfa_states, generator, temperature)
+            sampler = _Tempered(table, carry, dfa_states, generator, sharpness)
         drawn = collect(sampler.step, len(rows), steps, stop, dfa_states.device)
         result[rows, : drawn.shape[1]] = drawn
     if stop is None:
@@ -99,7 +99,7 @@ def sample(
     return result[:, : min(steps, int(words.max()) + 1)]
 
 
-class _Ancestral:
+class RuledSampler:
     """Draws z, then x given z, then z' given z, …, all given that the rule will hold."""
 
     def __init__(
@@ -148,7 +148,7 @@ class _Ancestral:
 
 
 class _Tempered:
-    """Draws x from p(x | prefix, the rule will hold)^(1 / temperature)."""
+    """Draws x from p(x | prefix, the rule will hold), sharpened."""
 
     def __init__(
         self,
@@ -156,10 +156,10 @@ class _Tempered:
         carry: Carry,
         dfa_states: Tensor,
         generator: torch.Generator | None,
-        temperature: float,
+        sharpness: Sharpness,
     ) -> None:
         self.table, self.dfa_states = table, dfa_states
-        self.generator, self.temperature = generator, temperature
+        self.generator, self.sharpness = generator, sharpness
         self.carry = carry.rows(torch.zeros_like(dfa_states))
 
     def step(self, place: int) -> Tensor:
@@ -167,7 +167,7 @@ class _Tempered:
         to_come = self.table.length - place
         log_states = predict_states(model, self.carry)
         log_probs = self.table.token_log_probs(to_come, log_states, self.dfa_states)
-        tokens = draw_token(log_probs, self.temperature, self.generator)
+        tokens = self.sharpness.draw(log_probs, self.generator)
         _, self.carry = advance(model, Sequences.single(tokens), self.carry)
         self.dfa_states = self.table.after(self.dfa_states, tokens)
         return tokens

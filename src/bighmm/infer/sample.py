@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,11 +37,55 @@ COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float3
 
 def check_request(n: int, length: int | None, max_length: int, temperature: float) -> None:
     """Raises ValueError for a number, length or temperature that cannot be sampled."""
-    if n < 1 or min(length or 0, max_length) < 0 or not 0 <= temperature < math.inf:
-        raise ValueError(
-            f"sampling needs n of at least 1 and no negative length or temperature, not "
-            f"n={n}, length={length}, max_length={max_length}, temperature={temperature}"
-        )
+    if n < 1:
+        raise ValueError(f"n must be at least 1, not {n}")
+    for name, number in (("length", length or 0), ("max_length", max_length)):
+        if number < 0:
+            raise ValueError(f"{name} must be at least 0, not {number}")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be finite and at least 0, not {temperature}")
+
+
+@dataclass(frozen=True)
+class Sharpness:
+    """How a token is drawn from p(x | prefix).
+
+    Tokens of `without` are left out; then p^(1 / temperature) is cut to the `top_k` likeliest
+    tokens, and to the likeliest of probability `top_p` in all. At temperature 0 the likeliest token
+    is taken. Raises ValueError for a top_k or top_p that leaves nothing.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    without: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether tokens are drawn from p(x | prefix) as it is."""
+        return self == Sharpness()
+
+    def draw(self, log_probs: Tensor, generator: torch.Generator | None) -> Tensor:
+        """One token per row (N,) of log p (N, V), which need not be normalised."""
+        if self.without:
+            log_probs = without_tokens(log_probs, list(self.without))
+        if self.temperature == 0 or (self.top_k is None and self.top_p == 1):
+            return draw_token(log_probs, self.temperature, generator)
+        log_probs = (log_probs / max(self.temperature, COLDEST)).log_softmax(1)
+        if self.top_k is not None and self.top_k < log_probs.shape[1]:
+            best = log_probs.topk(self.top_k)
+            kept = torch.full_like(log_probs, -torch.inf).scatter_(1, best.indices, best.values)
+            log_probs = kept.log_softmax(1)
+        return draw(nucleus(log_probs, self.top_p), generator)
+
+
+AS_IT_IS = Sharpness()
 
 
 def sample(
@@ -49,17 +94,18 @@ def sample(
     length: int | None,
     max_length: int,
     generator: torch.Generator | None,
-    temperature: float,
+    sharpness: Sharpness = AS_IT_IS,
     impl: str = "auto",
 ) -> Tensor:
     """Continue each row of `carry` (N rows): token ids (N, L), filled up with the end mark."""
-    if temperature == 1 and can_loop(model, impl) and _tables_pay(model, len(carry.tokens)):
+    plain = sharpness.is_plain
+    if plain and can_loop(model, impl) and _tables_pay(model, len(carry.tokens)):
         return _sample_in_loops(model, carry, length, max_length, generator)
-    sampler = AncestralSampler(model, carry) if temperature == 1 else _TokenSampler(model, carry)
     stop = model.end if length is None else None
     steps = max_length if length is None else length
     rows, device = len(carry.tokens), carry.tokens.device
-    return collect(lambda _: sampler.step(generator, temperature), rows, steps, stop, device)
+    sampler = AncestralSampler(model, carry) if plain else _TokenSampler(model, carry, sharpness)
+    return collect(lambda _: sampler.step(generator), rows, steps, stop, device)
 
 
 def sample_with_states(
@@ -75,7 +121,7 @@ def sample_with_states(
     sampler, states = AncestralSampler(model, carry), []
 
     def step(place: int) -> Tensor:
-        tokens = sampler.step(generator, 1.0)
+        tokens = sampler.step(generator)
         states.append(sampler.state)
         return tokens
 
@@ -169,7 +215,7 @@ class AncestralSampler:
         self.state = torch.zeros_like(carry.tokens)
         self.fresh = carry.fresh
 
-    def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
+    def step(self, generator: torch.Generator | None) -> Tensor:
         if self.carry is not None:  # the state of the prefix's last token
             within = draw(self.carry.log_alpha, generator)
             states = self.model.support.states(self.carry.tokens)
@@ -191,15 +237,14 @@ class AncestralSampler:
 class _TokenSampler:
     """Draws x from the next-token distribution and filters the state through it."""
 
-    def __init__(self, model: Model, carry: Carry) -> None:
-        self.model = model
-        self.carry = carry
+    def __init__(self, model: Model, carry: Carry, sharpness: Sharpness) -> None:
+        self.model, self.carry, self.sharpness = model, carry, sharpness
 
-    def step(self, generator: torch.Generator | None, temperature: float) -> Tensor:
-        if temperature == 0:
+    def step(self, generator: torch.Generator | None) -> Tensor:
+        if self.sharpness.temperature == 0 and not self.sharpness.without:
             tokens = best_next_tokens(self.model, self.carry, 1).tokens.squeeze(1)
         else:
-            tokens = draw_token(next_token(self.model, self.carry), temperature, generator)
+            tokens = self.sharpness.draw(next_token(self.model, self.carry), generator)
         _, self.carry = advance(self.model, Sequences.single(tokens), self.carry)
         return tokens
 

@@ -23,9 +23,17 @@ from bighmm.base.settings import check_at_least_one
 from bighmm.data.tokenizers import Tokenizer
 from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
+from bighmm.infer.rules import Rule
 from bighmm.lm.gapped_text import Filled, GappedText, Lengths
 from bighmm.lm.protocol import LM
-from bighmm.lm.questions import WordProb, check_texts, hmm_of, likeliest_words
+from bighmm.lm.questions import (
+    WordProb,
+    check_texts,
+    hmm_of,
+    likeliest_words,
+    unknown_ids,
+)
+from bighmm.lm.ruled_gaps import RuledGaps
 
 IMPOSSIBLE = "the known words have probability zero, so nothing fits the gaps"
 
@@ -89,10 +97,14 @@ def sample_fillings(
     ends: bool = False,
     seed: int | None = None,
     generator: torch.Generator | None = None,
+    rule: Rule | None = None,
+    no_unk: bool = False,
 ) -> list[Filling]:
     """n exact samples of a text with gaps; where a length is open it is drawn too.
 
     The text ends after its last word, unless `open_end`. A gap holds no end mark, unless `ends`.
+    With a rule the filled text satisfies it, from its first word to its last. With `no_unk` no gap
+    holds the mark of unknown words.
     The same seed gives the same fillings; without a seed and a generator they differ every time.
     Raises ValueError with the reason if the text has no gap, if nothing fits one, and if `lm` is
     not an HMM; so do the other questions about gaps.
@@ -100,11 +112,25 @@ def sample_fillings(
     hmm, gapped = _read(lm, text, open_end)
     if generator is None:
         generator = generator_for(lm.device, seed)
-    return [_filling(lm, filled) for filled in draw(hmm, gapped, n, generator, ends)]
+    ruled = _ruled(lm, hmm, gapped, ends, rule, no_unk)
+    if ruled is None:
+        drawn = draw(hmm, gapped, n, generator, ends)
+    else:
+        check_at_least_one(n, "n")
+        check_texts(n)
+        drawn = ruled.draw(n, generator)
+    return [_filling(lm, filled) for filled in drawn]
 
 
 def best_fillings(
-    lm: LM, text: str, n: int = 1, *, open_end: bool = False, ends: bool = False
+    lm: LM,
+    text: str,
+    n: int = 1,
+    *,
+    open_end: bool = False,
+    ends: bool = False,
+    rule: Rule | None = None,
+    no_unk: bool = False,
 ) -> BestFillings:
     """The n likeliest fillings that `HMM.best_fill` finds, with p(filling | known words).
 
@@ -112,11 +138,16 @@ def best_fillings(
     """
     check_at_least_one(n, "n")
     hmm, gapped = _read(lm, text, open_end)
-    found = best(hmm, gapped, n, ends)
-    if not found.filled:
-        raise ValueError(IMPOSSIBLE)
-    tokens, sizes = gapped.tokens(gapped.choices)
-    known = float(hmm.known_log_prob(tokens, sizes, ends).logsumexp(0))
+    ruled = _ruled(lm, hmm, gapped, ends, rule, no_unk)
+    if ruled is None:
+        found = best(hmm, gapped, n, ends)
+        if not found.filled:
+            raise ValueError(IMPOSSIBLE)
+        tokens, sizes = gapped.tokens(gapped.choices)
+        known = float(hmm.known_log_prob(tokens, sizes, ends).logsumexp(0))
+    else:
+        known = float(ruled.log_probs().logsumexp(0))
+        found = Best(*ruled.best(n))
     rows = []
     for filled, log_prob in zip(found.filled, found.log_probs, strict=True):
         made = _filling(lm, filled)
@@ -125,7 +156,14 @@ def best_fillings(
 
 
 def gap_words(
-    lm: LM, text: str, n: int = 5, *, open_end: bool = False, ends: bool = False
+    lm: LM,
+    text: str,
+    n: int = 5,
+    *,
+    open_end: bool = False,
+    ends: bool = False,
+    rule: Rule | None = None,
+    no_unk: bool = False,
 ) -> GapAnswer:
     """The n likeliest words at every position of the gaps.
 
@@ -134,15 +172,24 @@ def gap_words(
     """
     check_at_least_one(n, "n")
     hmm, gapped = _read(lm, text, open_end)
+    ruled = _ruled(lm, hmm, gapped, ends, rule, no_unk)
     lengths = None
+    of_lengths = None if ruled is None else ruled.log_probs().softmax(0).tolist()
     if len(gapped.choices) > 1:
-        ranked = sorted(length_probs(hmm, gapped, ends).items(), key=lambda pair: -pair[1])
+        if of_lengths is None:
+            probs = length_probs(hmm, gapped, ends)
+        else:
+            probs = dict(zip(gapped.choices, of_lengths, strict=True))
+        ranked = sorted(probs.items(), key=lambda pair: -pair[1])
         lengths = [LengthProb(list(which), prob) for which, prob in ranked[:n]]
         gapped = gapped.of_lengths(ranked[0][0])
     places = [
         (gap, word) for gap, (size, _) in enumerate(gapped.ranges, 1) for word in range(1, size + 1)
     ]
-    found = word_probs(hmm, gapped, ends).words
+    if ruled is None:
+        found = word_probs(hmm, gapped, ends).words
+    else:
+        found = ruled.word_probs(gapped.choices[0])
     words = [
         GapWords(gap, word, likeliest_words(lm.tokenizer, row, n))
         for (gap, word), row in zip(places, found, strict=True)
@@ -218,6 +265,18 @@ def _choice_probs(hmm: HMM, text: GappedText, ends: bool) -> Tensor:
 
 def _read(lm: LM, text: str, open_end: bool) -> tuple[HMM, GappedText]:
     return hmm_of(lm, "fillings"), GappedText.read(text, lm.tokenizer, open_end)
+
+
+def _ruled(
+    lm: LM, hmm: HMM, gapped: GappedText, ends: bool, rule: Rule | None, no_unk: bool
+) -> RuledGaps | None:
+    """The questions under a rule or without unknown words; None where neither is asked for."""
+    without = unknown_ids(lm.tokenizer) if no_unk else []
+    if rule is None and not without:
+        return None
+    if ends:
+        raise ValueError("under a rule a gap holds no end mark; leave out `ends`")
+    return RuledGaps(hmm, gapped, rule, [lm.tokenizer.end, *without])
 
 
 def _filling(lm: LM, filled: Filled) -> Filling:

@@ -19,11 +19,12 @@ from bighmm.base.settings import check_at_least_one
 from bighmm.data.tokenizers import Tokenizer, unknown_words
 from bighmm.hmm import HMM
 from bighmm.infer.rules.rules import LONGEST, excludes, why_impossible
-from bighmm.infer.sample import without_tokens
+from bighmm.infer.sample import Sharpness, check_request, collect, without_tokens
 from bighmm.infer.sequences import padded
 from bighmm.lm.options import DEFAULT_LENGTH
 from bighmm.lm.protocol import LM, Predictor
 from bighmm.lm.rules import Rule, until
+from bighmm.lm.stepping import state_after, stepper_of
 
 LINES_AT_ONCE = 512
 TOKENS_AT_ONCE = 2**14  # padding included
@@ -139,10 +140,17 @@ def sample(
     temperature: float = 1.0,
     seed: int | None = None,
     generator: torch.Generator | None = None,
+    *,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    no_unk: bool = False,
 ) -> list[Sample]:
     """n texts that begin with `prefix` and go on for at most `length` (100) tokens.
 
     With a rule, or one for each text, the tokens after the prefix satisfy it and the text ends.
+    top_k, top_p: draw among the likeliest tokens only, so many or of this probability in all.
+    no_unk: no token is the mark of unknown words. With a rule that is part of the rule; without
+        one, each token is drawn given that it is another.
     The same seed gives the same texts; without a seed and a generator they differ every time.
     Raises ValueError with the reason if a rule cannot hold, and if there is a rule but `lm` is not
     an HMM.
@@ -151,7 +159,9 @@ def sample(
         raise ValueError("random numbers come from a seed or a generator; give only one of them")
     if generator is None:
         generator = generator_for(lm.device, seed)
-    return draw_texts(lm, n, prefix, length, rule, temperature, generator)
+    without = tuple(unknown_ids(lm.tokenizer)) if no_unk else ()
+    sharpness = Sharpness(temperature, top_k, top_p, without)
+    return draw_texts(lm, n, prefix, length, rule, sharpness, generator)
 
 
 def draw_texts(
@@ -160,17 +170,32 @@ def draw_texts(
     prefix: str,
     length: int | None,
     rule: Rule | Sequence[Rule] | None,
-    temperature: float,
+    sharpness: Sharpness,
     generator: torch.Generator | None,
 ) -> list[Sample]:
     """As `sample`; without a generator the random numbers are torch's global ones."""
     check_texts(n)
     room, before, end = check_length(length, rule), lm.encode(prefix), lm.tokenizer.end
-    if rule is None:
-        drawn = lm.predictor().sample(n, None, before, generator, temperature, max_length=room)
-    else:
+    check_request(n, None, room, sharpness.temperature)
+    predictor, temperature = lm.predictor(), sharpness.temperature
+    top_k, top_p, without = sharpness.top_k, sharpness.top_p, sharpness.without
+    if rule is not None:
+        if without:
+            given = [rule] if isinstance(rule, Rule) else rule
+            made = [without_unknown(lm.tokenizer, one) for one in given]
+            rule = made[0] if isinstance(rule, Rule) else made
         hmm = hmm_of(lm, "samples under a rule")  # there the end mark is one of the tokens
-        drawn = hmm.sample(n, None, before, generator, temperature, room + 1, rule)
+        drawn = hmm.sample(
+            n, None, before, generator, temperature, room + 1, rule, top_k=top_k, top_p=top_p
+        )
+    elif isinstance(predictor, HMM):
+        drawn = predictor.sample(
+            n, None, before, generator, temperature, room, top_k=top_k, top_p=top_p, without=without
+        )
+    elif top_k is None and top_p == 1 and not without:
+        drawn = predictor.sample(n, None, before, generator, temperature, max_length=room)
+    else:
+        drawn = _draw_step_by_step(lm, n, before, room, sharpness, generator)
     texts = []
     for row in drawn.tolist():
         ended = end in row
@@ -236,6 +261,29 @@ def check_length(length: int | None, rule: object = None) -> int:
             f"under a rule a text has at most {LONGEST} tokens after its prefix, not {length}"
         )
     return length
+
+
+def _draw_step_by_step(
+    lm: LM,
+    n: int,
+    before: list[int],
+    room: int,
+    sharpness: Sharpness,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """n samples (n, L) of what follows token ids, token by token, from a model of any family."""
+    stepper = stepper_of(lm)
+    state = state_after(stepper, [before] * n)
+
+    def step(place: int) -> Tensor:
+        nonlocal state
+        log_probs, predicted = stepper.predict(state)
+        tokens = sharpness.draw(log_probs, generator)
+        state = stepper.after(predicted, tokens)
+        return tokens
+
+    with torch.no_grad():
+        return collect(step, n, room, lm.tokenizer.end, stepper.device)
 
 
 def _words(tokenizer: Tokenizer, ids: Tensor, log_probs: Tensor) -> list[WordProb]:
