@@ -28,6 +28,11 @@ _find = lazy_names(
 )
 
 
+def __dir__() -> list[str]:
+    """The public names, which are imported when they are first used."""
+    return sorted({*globals(), *__all__, "__version__", "constraints"})
+
+
 def __getattr__(name: str) -> Any:
     """The version, the public names, and `constraints`, a short name of `lm.rules`."""
     if name == "__version__":

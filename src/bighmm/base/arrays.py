@@ -23,6 +23,11 @@ def as_tensor(value: Any) -> Tensor:
         if len({row.shape for row in rows}) > 1:
             raise ValueError(f"rows of different lengths are no table: {_sizes(rows)}")
         return torch.stack(rows)
+    if (text := _text_in(value)) is not None:
+        raise ValueError(
+            f"token ids were expected, not the text {_shown(text)}; `HMMLM.encode` gives the ids, "
+            "and the questions of `HMMLM` take text"
+        )
     if _is_array(value):
         value = _plain(np.asarray(value))
     try:
@@ -45,6 +50,13 @@ def _is_array(value: Any) -> bool:
     if isinstance(value, np.generic):  # a number, which torch takes for one
         return False
     return isinstance(value, Tensor) or hasattr(value, "__array__")
+
+
+def _text_in(value: Any) -> str | None:
+    """A string, or one that begins a list; None where there is none."""
+    if isinstance(value, list | tuple) and value:
+        return _text_in(value[0])
+    return value if isinstance(value, str) else None
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

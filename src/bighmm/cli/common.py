@@ -6,10 +6,11 @@ Modules of commands import torch and all that needs it inside the functions that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -24,6 +25,7 @@ from bighmm.lm.protocol import MatmulDtype
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from bighmm.data.corpus import Corpus
     from bighmm.lm.hmmlm import HMMLM
     from bighmm.lm.protocol import LM
 
@@ -36,20 +38,28 @@ __all__ = [
     "DeviceFlags",
     "Length",
     "ModelPath",
+    "NoUnk",
+    "Seed",
+    "TopWords",
     "at_least_one",
     "check_blocks",
     "err",
     "flag_value",
+    "models_stay_open",
+    "note_unknown",
+    "open_corpus",
     "out",
     "parse",
     "print_json",
     "printable",
+    "shown_prob",
     "some_text",
     "with_new_names",
 ]
 
 T = TypeVar("T")
 
+MOST_UNKNOWN = 20  # words that are named
 DEVICES = ("cpu", "cuda", "auto")
 ModelPath = Annotated[
     Path,
@@ -69,12 +79,18 @@ Length = Annotated[
     int, tyro.conf.arg(help="Tokens after the prefix at most, the end mark not counted.")
 ]
 
+NoUnk = Annotated[bool, tyro.conf.arg(help="No unknown words (<unk>).")]
+Seed = Annotated[int | None, tyro.conf.arg(help="The same seed, the same texts.")]
+TopWords = Annotated[int, tyro.conf.arg(help="How many words to show for a state.")]
+
 RENAMED = {  # flags of earlier versions, and what they are called now
     "--alive": "--states-per-token",
     "--operands": "--matmul-dtype",
     "--parameters": "--parameterisation",
     "--remaining": "--length",
 }
+_OF_STATES = {"--words": "--top-words"}  # elsewhere --words is about the words of a text
+RENAMED_IN = {"tag": _OF_STATES, "states": _OF_STATES, "posterior": _OF_STATES}
 
 
 @dataclass(frozen=True)
@@ -94,24 +110,53 @@ class DeviceFlags:
         """The model of a folder or run, of whatever family."""
         from bighmm.lm import opening
 
-        return opening.open_model(path, self.device, self.matmul_dtype)
+        asked = (path, self.device, self.matmul_dtype)
+        if _KEPT_OPEN is None:
+            return opening.open_model(*asked)
+        if asked not in _KEPT_OPEN:
+            _KEPT_OPEN[asked] = opening.open_model(*asked)
+        return _KEPT_OPEN[asked]
 
     def open_hmm(self, path: Path, what: str) -> HMMLM:
         """The model of a folder or run, for a question about `what` that only an HMM answers."""
         from bighmm.lm import opening
 
-        return opening.open_hmm(path, what, self.device, self.matmul_dtype)
+        return opening.as_hmm(self.open(path), path, what)
 
 
 ON_ANY_DEVICE = DeviceFlags()
 
+_KEPT_OPEN: dict[Any, Any] | None = None
 
-def with_new_names(argv: list[str]) -> list[str]:
+
+@contextlib.contextmanager
+def models_stay_open() -> Iterator[None]:
+    """Commands that run within it open each model, and the corpus of a run, once."""
+    global _KEPT_OPEN
+    _KEPT_OPEN = {}
+    try:
+        yield
+    finally:
+        _KEPT_OPEN = None
+
+
+def open_corpus(path: Path, data: str | None) -> Corpus:
+    """The corpus `data` in the tokens of a model; without it, the one its run was trained on."""
+    from bighmm.lm import opening
+
+    if _KEPT_OPEN is None:
+        return opening.corpus_for(path, data)
+    if (path, data) not in _KEPT_OPEN:
+        _KEPT_OPEN[path, data] = opening.corpus_for(path, data)
+    return _KEPT_OPEN[path, data]
+
+
+def with_new_names(argv: list[str], command: str = "") -> list[str]:
     """The arguments, with flags of earlier versions under their present names."""
-    found = []
+    found, renamed = [], RENAMED | RENAMED_IN.get(command, {})
     for word in argv:
         name, equals, value = word.partition("=")
-        found.append(RENAMED.get(name, name) + equals + value if name in RENAMED else word)
+        found.append(renamed[name] + equals + value if name in renamed else word)
     for i, word in enumerate(found):
         if word == "--support=free":
             found[i] = "--support=per-token"
@@ -171,6 +216,21 @@ def some_text(text: str, what: str) -> str:
     if not text.strip():
         raise ValueError(f"{what} is empty; give at least one word")
     return text
+
+
+def note_unknown(lm: LM, words: list[str]) -> None:
+    """Say on standard error which words of what was asked the model does not know."""
+    if not words or lm.tokenizer.unknown is None:
+        return
+    mark = lm.tokenizer.token(lm.tokenizer.unknown)
+    shown = ", ".join(map(repr, words[:MOST_UNKNOWN]))
+    more = f" and {len(words) - MOST_UNKNOWN:,} more" if len(words) > MOST_UNKNOWN else ""
+    print(f"unknown to the model, read as {mark}: {shown}{more}", file=sys.stderr)
+
+
+def shown_prob(prob: float) -> str:
+    """A probability for people: four places, or as many as it takes to see two digits."""
+    return f"{prob:.4f}" if prob >= 0.001 or prob == 0 else f"{prob:.1e}"
 
 
 def printable(words: list[str]) -> str:

@@ -16,6 +16,7 @@ COMMANDS = {
     "score": ("bighmm.cli.questions", "log-probability of every line of standard input"),
     "next": ("bighmm.cli.questions", "the most likely next words after a text"),
     "sample": ("bighmm.cli.questions", "text drawn from a model"),
+    "rule": ("bighmm.cli.questions", "how likely a rule is to hold, and why it cannot"),
     "fill": ("bighmm.cli.fill", "what stands in the gaps of a text"),
     "tag": ("bighmm.cli.states", "the most likely states of a text, and what they stand for"),
     "states": ("bighmm.cli.states", "what the states stand for, and how much of a text is theirs"),
@@ -90,7 +91,7 @@ def _run(command: str, rest: list[str]) -> None:
     from bighmm.cli.common import with_new_names
 
     module = importlib.import_module(COMMANDS[command][0])
-    getattr(module, f"{command.replace('-', '_')}_command")(with_new_names(rest))
+    getattr(module, f"{command.replace('-', '_')}_command")(with_new_names(rest, command))
 
 
 def _usage() -> str:

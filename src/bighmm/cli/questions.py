@@ -1,10 +1,12 @@
-"""`bighmm score`, `next` and `sample`: questions to a trained model of any family."""
+"""`bighmm score`, `next`, `sample` and `rule`: questions to a trained model."""
 
 from __future__ import annotations
 
+import codecs
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import tyro
 
@@ -15,18 +17,33 @@ from bighmm.cli.common import (
     DeviceFlags,
     Length,
     ModelPath,
+    NoUnk,
+    Seed,
+    note_unknown,
     parse,
     print_json,
+    shown_prob,
     some_text,
 )
 from bighmm.cli.rules import NO_RULE, RuleFlags
 
+if TYPE_CHECKING:
+    from bighmm.answers.objects import ScoredText
+
+READ_AT_ONCE = 2**20  # bytes of standard input
+
 
 @dataclass(frozen=True)
 class ScoreArguments:
-    """Log-probability in nats of every line of standard input, with its end mark."""
+    """Log-probability in nats of every line of standard input, with its end mark.
+
+    Lines are answered as they come in: log-probability, number of tokens, text.
+    """
 
     model: ModelPath
+    words: Annotated[
+        bool, tyro.conf.arg(help="Also every word: its surprisal in bits, given those before it.")
+    ] = False
     compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
@@ -34,30 +51,75 @@ class ScoreArguments:
 def score_command(argv: list[str]) -> None:
     """Print the log-probability of every line of standard input."""
     arguments = parse(ScoreArguments, argv, "score")
-    from bighmm import answers
+    from bighmm.answers.objects import VERSION
+    from bighmm.answers.text import scored_text
+    from bighmm.lm.questions import scores
 
     lm = arguments.compute.open(arguments.model)
-    found = answers.score(lm, _lines(sys.stdin.buffer.read()))
+    answered: list[ScoredText] = []
+    unknown: dict[str, None] = {}
+    count = 0
+    for lines in _lines_as_they_come(sys.stdin.buffer):
+        for one in scores(lm, lines, arguments.words):
+            found = scored_text(one)
+            unknown |= dict.fromkeys(found["unknown"])
+            if arguments.as_json:
+                answered.append(found)
+            else:
+                _print_scored(found)
+        count += len(lines)
+        sys.stdout.flush()
+        _show_progress(count)
+    note_unknown(lm, list(unknown))
     if arguments.as_json:
-        print_json(found)
-        return
-    for line in found["lines"]:
-        print(f"{_number(line['log_prob'])}\t{line['tokens']}\t{line['text']}")
+        print_json({"version": VERSION, "lines": answered})
 
 
-def _number(log_prob: float | None) -> str:
-    return "-inf" if log_prob is None else f"{log_prob:.4f}"
+def _print_scored(found: ScoredText) -> None:
+    log_prob = found["log_prob"]
+    number = "-inf" if log_prob is None else f"{log_prob:.4f}"
+    print(f"{number}\t{found['tokens']}\t{found['text']}")
+    for word in found.get("words", ()):
+        bits = word["surprisal_bits"]
+        print(f"  {'inf' if bits is None else f'{bits:.2f}'}\t{word['word']}")
 
 
-def _lines(content: bytes) -> list[str]:
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"standard input is not UTF-8 at byte {error.start}") from None
-    if not text.strip():
+def _show_progress(lines: int) -> None:
+    """How many lines were answered, where nobody sees them being printed."""
+    if sys.stderr.isatty() and not sys.stdout.isatty():
+        print(f"\r{lines:,} lines", end="", file=sys.stderr, flush=True)
+
+
+def _lines_as_they_come(stream: BinaryIO) -> Iterator[list[str]]:
+    """The lines of a stream, those together that are there already.
+
+    Raises ValueError for bytes that are not UTF-8, and if all lines are blank.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    read = getattr(stream, "read1", stream.read)  # read1 does not wait until all is there
+    rest, before, blank = "", 0, True
+    held: list[str] = []  # blank lines before the first text
+    while True:
+        content = read(READ_AT_ONCE)
+        try:
+            rest += decoder.decode(content, final=not content)
+        except UnicodeDecodeError as error:
+            at = before - len(decoder.getstate()[0]) + error.start
+            raise ValueError(f"standard input is not UTF-8 at byte {max(at, 0)}") from None
+        before += len(content)
+        # Not splitlines: a line may hold one of the rarer line separators of Unicode.
+        *lines, rest = rest.split("\n")
+        if not content and rest:
+            lines.append(rest)
+        held += [line.removesuffix("\r") for line in lines]
+        blank = blank and not any(line.strip() for line in held)
+        if held and not blank:
+            yield held
+            held = []
+        if not content:
+            break
+    if blank:
         raise ValueError("standard input holds no text; give one text per line")
-    # Not splitlines: a line may hold one of the rarer line separators of Unicode.
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 @dataclass(frozen=True)
@@ -68,16 +130,18 @@ class NextArguments:
     prefix: Annotated[
         str | None,
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="[PREFIX]", help="The text so far."),
+        tyro.conf.arg(metavar="[PREFIX]", help="The text so far; without it, its beginning."),
     ] = None
     rule: RuleFlags = NO_RULE
     n: Annotated[int, tyro.conf.arg(help="How many words.")] = 10
     length: Annotated[
-        int,
+        int | None,
         tyro.conf.arg(
-            help="With a rule: tokens after the prefix at most, the end mark not counted."
+            help="With a rule: tokens after the prefix at most, the end mark not counted "
+            f"({DEFAULT_LENGTH})."
         ),
-    ] = DEFAULT_LENGTH
+    ] = None
+    no_unk: NoUnk = False
     compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
@@ -85,22 +149,29 @@ class NextArguments:
 def next_command(argv: list[str]) -> None:
     """Print the likeliest next words."""
     arguments = parse(NextArguments, argv, "next")
-    prefix = _prefix(arguments.prefix)
+    if arguments.length is not None and not arguments.rule.given:
+        raise ValueError(
+            "--length is how long the text may become under a rule, but there is no rule; give "
+            "--must, --not, --regex or another, or leave out --length"
+        )
+    rule = arguments.rule.asked()
     from bighmm import answers
 
     lm = arguments.compute.open(arguments.model)
-    rule = arguments.rule.asked()
-    found = answers.next_words(lm, prefix, arguments.n, rule, arguments.length)
+    found = answers.next_words(
+        lm, arguments.prefix or "", arguments.n, rule, arguments.length, arguments.no_unk
+    )
+    note_unknown(lm, found["unknown"])
     if arguments.as_json:
         print_json(found)
         return
     for word in found["next"]:
-        print(f"{word['prob']:.4f}\t{word['word']}")
+        print(f"{shown_prob(word['prob'])}\t{word['word']}")
 
 
 @dataclass(frozen=True)
 class SampleArguments:
-    """Text drawn from a model."""
+    """Text drawn from a model, one text per line."""
 
     model: ModelPath
     n: Annotated[int, tyro.conf.arg(help="How many texts.")] = 3
@@ -110,7 +181,14 @@ class SampleArguments:
     temperature: Annotated[
         float, tyro.conf.arg(help="Below 1 sharper, above 1 flatter, 0 always the likeliest word.")
     ] = 1.0
-    seed: Annotated[int | None, tyro.conf.arg(help="The same seed, the same texts.")] = None
+    top_k: Annotated[
+        int | None, tyro.conf.arg(help="Draw among so many of the likeliest words.")
+    ] = None
+    top_p: Annotated[
+        float, tyro.conf.arg(help="Draw among the likeliest words of this probability in all.")
+    ] = 1.0
+    no_unk: NoUnk = False
+    seed: Seed = None
     compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
@@ -118,7 +196,8 @@ class SampleArguments:
 def sample_command(argv: list[str]) -> None:
     """Print texts drawn from a model."""
     arguments = parse(SampleArguments, argv, "sample")
-    prefix = _prefix(arguments.prefix)
+    prefix = "" if arguments.prefix is None else some_text(arguments.prefix, "the prefix")
+    rule = arguments.rule.asked()
     from bighmm import answers
 
     lm = arguments.compute.open(arguments.model)
@@ -126,11 +205,15 @@ def sample_command(argv: list[str]) -> None:
         lm,
         arguments.n,
         prefix,
-        arguments.rule.asked(),
+        rule,
         arguments.length,
         arguments.temperature,
+        arguments.top_k,
+        arguments.top_p,
+        arguments.no_unk,
         arguments.seed,
     )
+    note_unknown(lm, found["unknown"])
     if arguments.as_json:
         print_json(found)
         return
@@ -138,5 +221,38 @@ def sample_command(argv: list[str]) -> None:
         print(one["text"])
 
 
-def _prefix(prefix: str | None) -> str:
-    return "" if prefix is None else some_text(prefix, "the prefix")
+@dataclass(frozen=True)
+class RuleArguments:
+    """How likely the words after a prefix are to satisfy a rule, and why they cannot."""
+
+    model: ModelPath
+    prefix: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[PREFIX]", help="The text so far; without it, its beginning."),
+    ] = None
+    rule: RuleFlags = NO_RULE
+    length: Length = DEFAULT_LENGTH
+    compute: DeviceFlags = ON_ANY_DEVICE
+    as_json: AsJson = False
+
+
+def rule_command(argv: list[str]) -> None:
+    """Print the probability of a rule."""
+    arguments = parse(RuleArguments, argv, "rule")
+    if not arguments.rule.given:
+        raise ValueError("there is no rule; give --must, --not, --regex or another")
+    rule = arguments.rule.asked()
+    from bighmm import answers
+
+    lm = arguments.compute.open_hmm(arguments.model, "probabilities of rules")
+    found = answers.rule(lm, rule, arguments.prefix or "", arguments.length)
+    note_unknown(lm, found["unknown"])
+    if arguments.as_json:
+        print_json(found)
+        return
+    print(f"{shown_prob(found['prob'])}\t{found['rule']}")
+    ended = shown_prob(found["prob_ends"])
+    print(f"{ended}\tthe text ends within {found['length']} tokens, with or without the rule")
+    if found["why_not"] is not None:
+        print(f"it cannot hold: {found['why_not']}")

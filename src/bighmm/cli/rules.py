@@ -17,7 +17,7 @@ Phrases = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class RuleFlags:
-    """A rule about the words after the prefix; the text ends after them."""
+    """A rule about the words after the prefix, where the text ends; of `fill`, about all words."""
 
     must: Annotated[
         Phrases, tyro.conf.arg(metavar="PHRASE", help="It occurs, as whole words.")
@@ -29,14 +29,27 @@ class RuleFlags:
     starts: Annotated[str | None, tyro.conf.arg(help="What they begin with.")] = None
     ends: Annotated[str | None, tyro.conf.arg(help="What they end with.")] = None
     regex: Annotated[
-        str | None, tyro.conf.arg(help="A pattern over words, such as 'the (old | new) .* file'.")
+        str | None,
+        tyro.conf.arg(
+            metavar="PATTERN",
+            help="A pattern over whole words that all of it matches, with spaces between words and "
+            "signs, such as 'the (old | new) .* file'. The signs: . any word; x* any number of x; "
+            "x+ one or more; x? at most one; x{2,5} two to five; x | y one of both; ( ) a group; "
+            '[a b] one of these words; [^ a b] any other; "a b" words as they are. For letters: '
+            "--text.",
+        ),
     ] = None
     words: Annotated[
-        str | None, tyro.conf.arg(metavar="8..12", help="How many; also 8.. and ..12 and 8.")
+        str | None,
+        tyro.conf.arg(metavar="8..12", help="How many words (tokens); also 8.. and ..12 and 8."),
     ] = None
     text: Annotated[
         str | None,
-        tyro.conf.arg(help="A regular expression over letters, of all of it."),
+        tyro.conf.arg(
+            metavar="EXPRESSION",
+            help="A regular expression over letters that all of it matches, as in Python's re: "
+            r"'\w+ file'. For whole words: --regex.",
+        ),
     ] = None
     schema: Annotated[
         Path | None,

@@ -59,7 +59,7 @@ def log_prob(model: Model, table: AcceptanceTable) -> Tensor:
 def draw_rows(
     model: Model, table: AcceptanceTable, n: int, generator: torch.Generator | None
 ) -> Tensor:
-    """n exact samples (n, T) of sequences that satisfy the rule of the table; it must be possible."""
+    """n exact samples (n, T) of what satisfies the rule of the table, which must be possible."""
     dfa_states = torch.zeros(n, dtype=torch.long, device=model.start.device)
     sampler = RuledSampler(table, Carry.at_start(model, 1), dfa_states, generator)
     return collect(sampler.step, n, table.length, None, dfa_states.device)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from bighmm.base.settings import check_at_least_one
@@ -27,6 +26,7 @@ from bighmm.inspect.states import (
     previous_states,
     state_shares,
 )
+from bighmm.lm import tagging
 from bighmm.lm.hmmlm import HMMLM
 
 if TYPE_CHECKING:
@@ -66,23 +66,30 @@ def states_of_corpus(
     """
     for name, number in (("top", top), ("words", words), ("neighbours", neighbours)):
         check_at_least_one(number, name)
+    check_choice(lm, states, word, block)
     hmm = lm.hmm()
-    # Before anything that takes long.
-    check_states(hmm, list(states) or [0])
-    token = None if word is None else word_id(lm, word)
     if corpus is not None and shares is None:
         shares = state_shares(hmm, corpus.split(split), corpus.documents(split))
     chosen = choose_states(
         lm, states=states, word=word, block=block, top=top, sort=sort, shares=shares
     )
     rows = state_table(lm, chosen, words=words, neighbours=neighbours, shares=shares)
-    if token is not None:
-        given_word = probs_given_word(hmm, token, shares)
+    if word is not None:
+        given_word = probs_given_word(hmm, word_id(lm, word), shares)
         rows = [row | {"prob_word": float(given_word[row["state"]])} for row in rows]
     return StatesOfCorpus(hmm.num_states, split if shares is not None else None, rows)
 
 
-class TaggedText(NamedTuple):
+def check_choice(
+    lm: HMMLM, states: Sequence[int] = (), word: str | None = None, block: int | None = None
+) -> None:
+    """Raises ValueError for a state, word or block that is not there, before a text is read."""
+    if states:
+        check_states(lm.hmm(), list(states))
+    choose_states(lm, states=states, word=word, block=block, top=1, sort="number")
+
+
+class TaggedTable(NamedTuple):
     """A text with its likeliest states; it may go on."""
 
     log_prob_path: float  # log p(text, states)
@@ -90,32 +97,19 @@ class TaggedText(NamedTuple):
     rows: list[dict[str, Any]]  # {"word", "state", "prob": p(state | text), "words"} of each token
 
 
-@torch.no_grad()
-def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> TaggedText:
-    """The likeliest state path of a text, with the likeliest words of its states.
+def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> TaggedTable:
+    """The likeliest state path of a text, as `lm.tagging.tag`, with the words of its states.
 
     Raises ValueError for a text without tokens, or one that the model gives probability zero.
     """
     check_at_least_one(words, "words")
-    ids = _tokens(lm, text)
-    tokens = torch.tensor([ids], dtype=torch.long)
-    best, smoothed = lm.hmm().viterbi(tokens), lm.hmm().posterior(tokens)
-    if not bool(best.log_prob.isfinite()):
-        raise ValueError("the text has probability zero in this model, so it has no states")
-    path = best.states[0].tolist()
-    names = words_by_state(lm, sorted(set(path)), words)
-    here = smoothed.states[0] == best.states[0].unsqueeze(1)  # (T, K)
-    posteriors = (smoothed.marginals[0] * here).sum(1).tolist()
+    found = tagging.tag(lm, text)
+    names = words_by_state(lm, sorted({one.state for one in found.words}), words)
     rows = [
-        {
-            "word": lm.tokenizer.token(token),
-            "state": state,
-            "prob": posterior,
-            "words": names[state],
-        }
-        for token, state, posterior in zip(ids, path, posteriors, strict=True)
+        {"word": one.word, "state": one.state, "prob": one.prob, "words": names[one.state]}
+        for one in found.words
     ]
-    return TaggedText(float(best.log_prob[0]), float(smoothed.log_prob[0]), rows)
+    return TaggedTable(found.log_prob_path, found.log_prob, rows)
 
 
 def state_table(
@@ -161,7 +155,6 @@ def state_table(
     return rows
 
 
-@torch.no_grad()
 def posterior_table(
     lm: HMMLM, text: str, *, top: int = 5, words: int = 6
 ) -> tuple[float, list[dict[str, Any]]]:
@@ -170,21 +163,21 @@ def posterior_table(
     {"word", "states": [{"state", "prob", "words"}]} for each token. Raises ValueError for a text
     without tokens, or one that the model gives probability zero.
     """
-    check_at_least_one(top, "top")
     check_at_least_one(words, "words")
-    ids = _tokens(lm, text)
-    found = lm.hmm().posterior(torch.tensor([ids], dtype=torch.long))
-    if not bool(found.log_prob.isfinite()):
-        raise ValueError("the text has probability zero in this model, so it has no states")
-    best = found.marginals[0].topk(min(top, found.marginals.shape[2]))
-    states = found.states[0].gather(1, best.indices)
-    likeliest = Likeliest(states.masked_fill(best.values == 0, -1), best.values)
-    names = words_by_state(lm, sorted(set(likeliest.ids.view(-1).tolist()) - {-1}), words)
+    found = tagging.posterior(lm, text, top)
+    likely = {state.state for one in found.words for state in one.states}
+    names = words_by_state(lm, sorted(likely), words)
     rows = [
-        {"word": lm.tokenizer.token(token), "states": _neighbours(likeliest, t, names)}
-        for t, token in enumerate(ids)
+        {
+            "word": one.word,
+            "states": [
+                {"state": state.state, "prob": state.prob, "words": names[state.state]}
+                for state in one.states
+            ],
+        }
+        for one in found.words
     ]
-    return float(found.log_prob[0]), rows
+    return found.log_prob, rows
 
 
 def words_by_state(lm: HMMLM, states: list[int], number: int) -> dict[int, list[str]]:
@@ -196,13 +189,6 @@ def words_by_state(lm: HMMLM, states: list[int], number: int) -> dict[int, list[
         state: [lm.tokenizer.token(i) for i, _ in _pairs(found, n)]
         for n, state in enumerate(states)
     }
-
-
-def _tokens(lm: HMMLM, text: str) -> list[int]:
-    ids = lm.encode(text)
-    if not ids:
-        raise ValueError("the text holds no token that the model could explain")
-    return ids
 
 
 def _neighbours(found: Likeliest, n: int, names: dict[int, list[str]]) -> list[dict[str, Any]]:

@@ -109,9 +109,23 @@ def sample_fillings(
     Raises ValueError with the reason if the text has no gap, if nothing fits one, and if `lm` is
     not an HMM; so do the other questions about gaps.
     """
-    hmm, gapped = _read(lm, text, open_end)
     if generator is None:
         generator = generator_for(lm.device, seed)
+    return draw_fillings(lm, text, n, open_end, ends, generator, rule, no_unk)
+
+
+def draw_fillings(
+    lm: LM,
+    text: str,
+    n: int,
+    open_end: bool,
+    ends: bool,
+    generator: torch.Generator | None,
+    rule: Rule | None,
+    no_unk: bool,
+) -> list[Filling]:
+    """As `sample_fillings`; without a generator the random numbers are torch's global ones."""
+    hmm, gapped = _read(lm, text, open_end)
     ruled = _ruled(lm, hmm, gapped, ends, rule, no_unk)
     if ruled is None:
         drawn = draw(hmm, gapped, n, generator, ends)

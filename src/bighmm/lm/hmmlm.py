@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,8 +23,7 @@ from torch import Tensor
 
 from bighmm.base.caching import outside_inference_mode
 from bighmm.base.files import check_hashes, hashes, write_json, write_sealed
-from bighmm.base.json_files import read_record, read_sealed
-from bighmm.base.settings import Count, fill, shown
+from bighmm.base.randomness import generator_for
 from bighmm.base.shapes import Uninitialised
 from bighmm.base.tensor_files import (
     TensorFile,
@@ -35,24 +34,22 @@ from bighmm.base.tensor_files import (
 from bighmm.data.tokenizers import TOKENIZER_FILES, Tokenizer, load_tokenizer
 from bighmm.hmm import HMM
 from bighmm.infer.fill import FillProbs
-from bighmm.lm import gaps, questions
+from bighmm.infer.sample import Sharpness
+from bighmm.lm import gaps, questions, tagging
+from bighmm.lm.config import FORMAT, SUPPORT, check_probabilities, read_config, restore_support
 from bighmm.lm.evaluation import Evaluation, evaluate, stream_of
 from bighmm.lm.gapped_text import GappedText
 from bighmm.lm.hub import BLOCKS, CONFIG, OTHERS, WEIGHTS, OnHub
 from bighmm.lm.protocol import Convention, MatmulDtype
+from bighmm.lm.questions import WordProb
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.lm.stepping import HMMStepper
+from bighmm.lm.tagging import TaggedText, TextPosterior
 from bighmm.model import params
-from bighmm.model.checking import check_probabilities
-from bighmm.model.model import Model
-from bighmm.model.options import LATER_OPTIONS, OPTIONS, with_new_names
-from bighmm.model.support import Support, restore_support
+from bighmm.model.support import Support
 
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
-
-FORMAT = 1
-SUPPORT = "support."  # what the names of the support's tensors begin with
 
 
 class HMMLM(OnHub, tags=["hmm"]):
@@ -109,7 +106,7 @@ class HMMLM(OnHub, tags=["hmm"]):
                     reset=self.convention == "reset",
                 )
                 if self._folder is not None:
-                    _check_probabilities(made, self._folder)
+                    check_probabilities(made, self._folder)
                 self._hmm = HMM.of(made)
         return self._hmm
 
@@ -121,12 +118,73 @@ class HMMLM(OnHub, tags=["hmm"]):
         """The model as one that writes many texts side by side."""
         return HMMStepper(self.hmm())
 
-    def rule(self, **asked: Any) -> Rule:
-        """A rule about the words of a text, from phrases: `must`, `must_not`, `in_order`, `starts`,
-        `ends`, `regex`, `words`, `text` and `schema` (see `lm.rules.rule_from_words`). Phrases
-        are whole words, with subword tokenizers too, unless `by_tokens`.
+    def score(self, texts: str | Sequence[str], words: bool = False) -> Any:
+        """The `Score` of a text with its end mark, or a list of them for a list of texts.
+
+        A text is one line. words: also log p of every token, given those before it.
         """
-        return rule_from_words(self.tokenizer, **asked)
+        if isinstance(texts, str):
+            return questions.score(self, [texts], words)[0]
+        return questions.score(self, texts, words)
+
+    def log_prob(self, text: str, ended: bool = True) -> float:
+        """log p(text) in nats, with its end mark; unless `ended`, of all texts that begin so."""
+        return float(self.hmm().log_prob([self.encode(text + "\n" if ended else text)]))
+
+    def next_words(
+        self,
+        prefix: str = "",
+        n: int = 10,
+        rule: Rule | None = None,
+        length: int | None = None,
+        no_unk: bool = False,
+    ) -> list[WordProb]:
+        """The n likeliest next words after `prefix`, with their probabilities.
+
+        With a rule, given that the text ends after at most `length` (100) more tokens, which
+        satisfy it. With `no_unk`, given that the word is known.
+        """
+        return questions.next_words(self, prefix, n, rule, length, no_unk)
+
+    def tag(self, text: str) -> TaggedText:
+        """The likeliest state path of a text, with p(state | text) of each of its states."""
+        return tagging.tag(self, text)
+
+    def posterior(self, text: str, top: int = 5) -> TextPosterior:
+        """The `top` likeliest states at every word of a text, by p(state | text)."""
+        return tagging.posterior(self, text, top)
+
+    def rule(
+        self,
+        must: str | Sequence[str] = (),
+        must_not: str | Sequence[str] = (),
+        in_order: bool = False,
+        starts: str | None = None,
+        ends: str | None = None,
+        regex: str | None = None,
+        words: int | tuple[int | None, int | None] | None = None,
+        text: str | None = None,
+        schema: str | dict[str, Any] | None = None,
+        by_tokens: bool = False,
+    ) -> Rule:
+        """A rule about the words of a text: all given conditions hold.
+
+        `lm.rules.rule_from_words` says what each means. Phrases are whole words, with subword
+        tokenizers too, unless `by_tokens`.
+        """
+        return rule_from_words(
+            self.tokenizer,
+            must,
+            must_not,
+            in_order,
+            starts,
+            ends,
+            regex,
+            words,
+            text,
+            schema,
+            by_tokens,
+        )
 
     def rule_log_prob(self, rule: Rule, length: int, prefix: str = "") -> float:
         """log p(the text ends after at most `length` more tokens, which satisfy the rule)."""
@@ -145,19 +203,29 @@ class HMMLM(OnHub, tags=["hmm"]):
 
     def sample(
         self,
-        n: int,
+        n: int = 1,
         length: int | None = None,
         prefix: str = "",
         rule: Rule | Sequence[Rule] | None = None,
         generator: torch.Generator | None = None,
         temperature: float = 1.0,
+        *,
+        seed: int | None = None,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        no_unk: bool = False,
     ) -> list[str]:
         """n texts that begin with `prefix` and go on for at most `length` (100) tokens.
 
         With a rule, or one for each text, the tokens after the prefix satisfy it and the text ends;
         time and memory grow with `length`. Raises ValueError with the reason if a rule cannot hold.
+        The same `seed` gives the same texts; without it and a generator the random numbers are
+        torch's global ones. top_k, top_p, no_unk: as in `questions.sample`.
         """
-        drawn = questions.draw_texts(self, n, prefix, length, rule, temperature, generator)
+        generator = self._generator(seed, generator)
+        without = questions.unknown_ids(self.tokenizer) if no_unk else []
+        sharpness = Sharpness(temperature, top_k, top_p, tuple(without))
+        drawn = questions.draw_texts(self, n, prefix, length, rule, sharpness, generator)
         return [sample.text for sample in drawn]
 
     def fill(
@@ -168,16 +236,20 @@ class HMMLM(OnHub, tags=["hmm"]):
         open_end: bool = False,
         ends: bool = False,
         generator: torch.Generator | None = None,
+        seed: int | None = None,
+        rule: Rule | None = None,
+        no_unk: bool = False,
     ) -> list[str]:
         """n exact samples of a text with gaps: `___`, `___3` (words) or `___1-4` (see `gaps`).
 
         The text ends after its last word, unless `open_end`. A gap holds no end mark, unless
-        `ends`. Raises ValueError with the reason if the text has no gap or one that cannot be
-        filled; the other questions about gaps do so too.
+        `ends`, and with `no_unk` no unknown word. With a rule the whole filled text satisfies it.
+        Raises ValueError with the reason if the text has no gap or one that cannot be filled; the
+        other questions about gaps do so too.
         """
-        gapped = GappedText.read(text, self.tokenizer, open_end)
-        drawn = gaps.draw(self.hmm(), gapped, n, generator, ends)
-        return [self.decode(filled.ids) for filled in drawn]
+        generator = self._generator(seed, generator)
+        found = gaps.draw_fillings(self, text, n, open_end, ends, generator, rule, no_unk)
+        return [filling.text for filling in found]
 
     def fill_probs(self, text: str, *, open_end: bool = False, ends: bool = False) -> FillProbs:
         """log p(word | all that is known) (gaps, V) for every gap; their lengths must be known."""
@@ -199,6 +271,44 @@ class HMMLM(OnHub, tags=["hmm"]):
         found = gaps.best(self.hmm(), gapped, k, ends)
         texts = [self.decode(filled.ids) for filled in found.filled]
         return list(zip(texts, found.log_probs, strict=True))
+
+    def _generator(
+        self, seed: int | None, generator: torch.Generator | None
+    ) -> torch.Generator | None:
+        """The generator of a seed, or the one that is given; None for torch's global one."""
+        if seed is not None and generator is not None:
+            raise ValueError("random numbers come from a seed or a generator; give one of them")
+        return generator if seed is None else generator_for(self.device, seed)
+
+    def __repr__(self) -> str:
+        return f"HMMLM({', '.join(f'{value} {name}' for name, value in self._described())})"
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in self._described()
+        )
+        return f"<table><caption>HMMLM</caption>{rows}</table>"
+
+    def _described(self) -> list[tuple[str, str]]:
+        """What a reader wants to know first: names and values."""
+        blocks = self.params.support.partition
+        found = [("states", f"{self.num_states:,}")]
+        if blocks is not None:
+            found.append(("blocks", f"{blocks.num_blocks:,}"))
+        found += [
+            ("words" if self.tokenizer.kind == "words" else "tokens", f"{self.tokenizer.size:,}"),
+            ("parameters", f"{self.num_parameters:,}"),
+            ("parameterisation", self.parameterisation),
+            ("device", str(self.device)),
+        ]
+        return found
+
+    @property
+    def num_states(self) -> int:
+        """How many states the model has."""
+        return self.params.support.num_states
 
     @property
     def num_parameters(self) -> int:
@@ -280,7 +390,7 @@ class HMMLM(OnHub, tags=["hmm"]):
     @classmethod
     def load(cls, folder: Path) -> HMMLM:
         """The model in a folder; ValueError if a file is missing or damaged."""
-        config = _read_config(folder)
+        config = read_config(folder)
         # Everything but the weights first, which are much larger and must fit the rest.
         check_hashes(folder, {n: h for n, h in config.files.items() if n != WEIGHTS}, (), OTHERS)
         tokenizer = load_tokenizer(folder)
@@ -292,7 +402,7 @@ class HMMLM(OnHub, tags=["hmm"]):
         names = {name: name for name in tensors if not name.startswith(SUPPORT)}
         check_hashes(folder, {WEIGHTS: config.files[WEIGHTS]}, [WEIGHTS])
         try:
-            support = _restore_support(config, tensors, folder, tokenizer.size)
+            support = restore_support(config, tensors, folder, tokenizer.size)
             shapes = params.shapes(config.kind, config.options, support, tokenizer.end)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             # Those of parameterisations and supports from outside may be of any class.
@@ -310,71 +420,3 @@ class HMMLM(OnHub, tags=["hmm"]):
                 f"{folder / WEIGHTS} does not fit its configuration: {error}"
             ) from None
         return lm
-
-
-@dataclass(frozen=True)
-class Config:
-    """The content of config.json."""
-
-    format: int
-    kind: str  # the parameterisation
-    options: Any  # a dictionary, and then an instance of the parameterisation's dataclass
-    support: dict[str, Any]
-    vocabulary: str
-    files: dict[str, str]
-    family: Literal["hmm"] = "hmm"
-    convention: Convention = "reset"
-
-
-def _read_config(folder: Path) -> Config:
-    """The configuration of a model, with its options; ValueError if it is not one."""
-    path = folder / CONFIG
-    found, whole = read_sealed(path)
-    if found.get("format") != FORMAT:
-        raise ValueError(f"{path} is not the configuration of a bighmm model")
-    if found.get("family", "hmm") != "hmm":
-        raise ValueError(f"{folder} holds a model of family {shown(found['family'])}, not an HMM")
-    if not isinstance(found.get("files"), dict):
-        raise ValueError(f"{path} is damaged: it does not list the model's files")
-    config = fill(Config, found, f"{path} is damaged: it")
-    if WEIGHTS not in config.files:
-        raise ValueError(f"{path} is damaged: it does not list {WEIGHTS} among the model's files")
-    try:
-        kind = params.find(config.kind)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    given = with_new_names(config.options)
-    options: Any = fill(kind.options, given, f"{path} is damaged: options")
-    missing = {field.name for field in dataclasses.fields(kind.options)} - {*given, *LATER_OPTIONS}
-    if missing and not whole and config.kind in OPTIONS:
-        raise ValueError(f"{path} is damaged: options has no field {min(missing)!r}")
-    return dataclasses.replace(config, options=options)
-
-
-def _check_probabilities(model: Model, folder: Path) -> None:
-    """Raises ValueError if what was computed from parameters are no probabilities."""
-    try:
-        check_probabilities(model)
-    except ValueError:
-        raise ValueError(
-            f"{folder / WEIGHTS} is damaged: its parameters are so large that they give no "
-            "probabilities"
-        ) from None
-
-
-def _restore_support(
-    config: Config, tensors: TensorFile, folder: Path, vocabulary_size: int
-) -> Support:
-    """The support that config.json describes, with those of the tensors that are its own."""
-    own = [name for name in tensors if name.startswith(SUPPORT)]
-    found = {name.removeprefix(SUPPORT): tensors[name] for name in own}
-    if BLOCKS in config.files:
-        found["block_of"] = torch.tensor(read_record(BlocksFile, folder / BLOCKS).block_of)
-    return restore_support(config.support, found, vocabulary_size)
-
-
-@dataclass(frozen=True)
-class BlocksFile:
-    """The content of blocks.json."""
-
-    block_of: list[Count]

@@ -83,9 +83,13 @@ def open_hmm(
 
     Raises ValueError if the model is of another family.
     """
+    return as_hmm(open_model(path, device, matmul_dtype), path, what)
+
+
+def as_hmm(lm: LM, path: str | Path, what: str) -> HMMLM:
+    """The model of `path`, which is asked about `what`; ValueError if it is no HMM."""
     from bighmm.lm.hmmlm import HMMLM
 
-    lm = open_model(path, device, matmul_dtype)
     if not isinstance(lm, HMMLM):
         raise ValueError(f"{path} is not a hidden Markov model, so it has no {what}")
     return lm

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from bighmm.base.settings import shown
+
 END = "<eos>"
 UNKNOWN = "<unk>"
 
@@ -45,7 +47,15 @@ def encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def check_text(text: str) -> None:
-    """Raises ValueError for a text with half characters, which come from bytes that are no text."""
+    """Raises ValueError for what is no string, such as token ids, and for half characters.
+
+    These come from bytes that are no text.
+    """
+    if not isinstance(text, str):
+        raise ValueError(
+            f"a text is a string, not {shown(text)}; questions about token ids are those of "
+            "`HMMLM.hmm()`, and `decode` gives the text of ids"
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -10,7 +10,8 @@ A pattern has words, separated by spaces, and signs:
     "a b"       these words in this order   ( … )               a group
 
 A sign that is meant as a word must be quoted or have a backslash before it. A dot inside a word is
-part of the word. The caller says which token ids a word has.
+part of the word. The caller says which token ids a word has. What is written as in expressions over
+characters is refused, since it would mean something else here: `\\w`, `the.*file`, `[a-z]`, `^the`.
 """
 
 from __future__ import annotations
@@ -107,6 +108,32 @@ class _Parser:
             self.kind = self.value
         elif self.kind == "word" and self.value == ".":
             self.kind = "."
+        elif self.kind == "word":
+            self.check_word(self.value, self.pattern[self.place : self.place + 1])
+
+    def check_word(self, word: str, following: str) -> None:
+        """Raises ValueError for a word that is written as in an expression over characters.
+
+        following: the character directly after it.
+        """
+        wrong, instead = "", ""
+        if shorthand := re.search(r"\\[A-Za-z0-9]", word):
+            wrong, instead = shorthand[0], "a dot is any word"
+        elif len(word) > 1 and word.endswith(".") and following and following in "*+?{":
+            wrong = word + following
+            instead = (
+                f"put spaces between words and signs, as in {word[:-1]} .{following}, or quote the "
+                f'word: "{word}"{following}'
+            )
+        elif re.fullmatch(r".-.", word) and following in ("]", "-"):
+            wrong, instead = f"[{word}]", "square brackets hold words, as in [old new]"
+        elif len(word) > 1 and (word[0] == "^" or word[-1] == "$"):
+            wrong, instead = word, "a pattern is of the whole text anyway, so leave out ^ and $"
+        if wrong:
+            raise self.error(
+                f"{wrong} is written as for letters, but it is about whole words: {instead}; an "
+                "expression over letters is given as `text` (--text)"
+            )
 
     def alternatives(self) -> Part:
         """x | y | …"""
