@@ -78,8 +78,8 @@ def test_next(ask, lm, trained):
 )
 def test_numbers_of_words(lm, words, expected):
     flags = RuleFlags(words=words)
-    assert flags.given and flags.rule_for(lm) == lm.rule(words=expected)
-    assert RuleFlags().rule_for(lm) is None and not RuleFlags().given
+    assert flags.given and flags.asked().of(lm.tokenizer) == lm.rule(words=expected)
+    assert RuleFlags().asked().of(lm.tokenizer) is None and not RuleFlags().given
 
 
 @pytest.mark.parametrize("command", ["sample", "next"])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from bighmm.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from bighmm.answers.evaluation import evaluate
     from bighmm.answers.gaps import fill
     from bighmm.answers.inspection import posterior, states, tag
     from bighmm.answers.questions import QUESTIONS, Question
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from bighmm.answers.text import next_words, sample, score
 
 __all__ = [
-    *("QUESTIONS", "Question", "fill", "next_words", "posterior", "rule", "sample", "score"),
-    *("states", "tag"),
+    *("QUESTIONS", "Question", "evaluate", "fill", "next_words", "posterior", "rule"),
+    *("sample", "score", "states", "tag"),
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "bighmm.answers.evaluation": ("evaluate",),
         "bighmm.answers.gaps": ("fill",),
         "bighmm.answers.questions": ("QUESTIONS", "Question"),
         "bighmm.answers.rules": ("rule",),

@@ -234,6 +234,32 @@ class States(TypedDict):
     states: Annotated[list[State], "The states that were asked for, or the first of all."]
 
 
+class Perplexity(TypedDict):
+    """The answer to `eval`."""
+
+    version: Version
+    split: Annotated[str | None, "The part that was evaluated; all for a text without parts."]
+    perplexity: Annotated[float | None, "exp(-log_prob / tokens); null where it is infinite."]
+    log_prob: Annotated[LogProb, "log p(the text with all its end marks)."]
+    tokens: Annotated[int, "Every token counts, end marks and unknown words too."]
+    unknown: Annotated[int, "Tokens that stand for words which the vocabulary does not have."]
+    perplexity_known: Annotated[
+        float | None, "The perplexity of the other tokens, each given all that stands before it."
+    ]
+    convention: Annotated[
+        Literal["reset", "carry"],
+        "After an end mark: text starts anew, or states are carried on.",
+    ]
+    vocabulary: Annotated[str, "The hash of the vocabulary; other vocabularies do not compare."]
+    unigram_perplexity: Annotated[
+        float | None,
+        "That of the word frequencies of the training text; null for a text without one.",
+    ]
+    largest_deviation_from_one: Annotated[
+        NotRequired[float], "With check_normalised: of the sums of next-word probabilities."
+    ]
+
+
 class RuleAnswer(TypedDict):
     """The answer to `rule`."""
 

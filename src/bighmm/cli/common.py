@@ -7,6 +7,7 @@ Modules of commands import torch and all that needs it inside the functions that
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import sys
@@ -168,7 +169,20 @@ def with_new_names(argv: list[str], command: str = "") -> list[str]:
 def parse(arguments: type[T], argv: list[str], command: str) -> T:
     """The arguments of a command; wrong ones end the program with status 2."""
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-    return tyro.cli(arguments, args=argv, prog=f"bighmm {command}", config=config)
+    if _KEPT_OPEN is None or "--help" in argv:
+        return tyro.cli(arguments, args=argv, prog=f"bighmm {command}", config=config)
+    said = io.StringIO()
+    try:  # at a prompt one sentence is better than a box
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            return tyro.cli(arguments, args=argv, prog=command, config=config)
+    except SystemExit:
+        reason = re.search(
+            r"^[│|] ((?:Error|Missing|Unrec|Invalid).*?) *[│|]$", said.getvalue(), re.M
+        )
+        raise ValueError(
+            f"{reason[1] if reason else f'{command} cannot be asked like this'}; {command} --help "
+            "says what it takes"
+        ) from None
 
 
 def flag_value(argv: list[str], name: str) -> str | None:

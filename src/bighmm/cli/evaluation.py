@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from bighmm.cli.common import ON_ANY_DEVICE, AsJson, DeviceFlags, ModelPath, out, parse, print_json
 
+if TYPE_CHECKING:
+    from bighmm.answers.objects import Perplexity
+
 
 @dataclass(frozen=True)
 class EvalArguments:
-    """Perplexity of a model; every token counts, with end marks and unknown words."""
+    """Perplexity of a model; every token counts, with end marks and unknown words.
+
+    A text file, or a folder of text without splits, is evaluated whole.
+    """
 
     model: ModelPath
     data: Annotated[
-        str | None, tyro.conf.arg(help="A corpus; without it the one the run was trained on.")
+        str | None,
+        tyro.conf.arg(help="A text or corpus; without it the one the run was trained on."),
     ] = None
-    split: Annotated[Literal["train", "valid", "test"], tyro.conf.arg(help="Which part of it.")] = (
-        "test"
-    )
+    split: Annotated[
+        Literal["train", "valid", "test"] | None,
+        tyro.conf.arg(
+            help="Which part of a corpus (test); with it a text is divided as for training."
+        ),
+    ] = None
     carry: Annotated[
         bool, tyro.conf.arg(help="Carry the state over end marks instead of starting anew.")
     ] = False
@@ -43,30 +53,48 @@ def eval_command(argv: list[str]) -> None:
     arguments = parse(EvalArguments, argv, "eval")
     if arguments.carry and arguments.reset:
         raise ValueError("--carry and --reset exclude each other; give at most one")
-    from bighmm.lm.evaluation import evaluate_corpus
-    from bighmm.lm.opening import corpus_for
+    from bighmm import answers
+    from bighmm.lm.opening import text_for
 
-    found = evaluate_corpus(
-        arguments.compute.open(arguments.model),
-        corpus_for(arguments.model, arguments.data),
-        arguments.split,
+    lm = arguments.compute.open(arguments.model)
+    corpus, split = text_for(arguments.model, arguments.data, arguments.split)
+    found = answers.evaluate(
+        lm,
+        corpus,
+        split,
         convention="carry" if arguments.carry else "reset" if arguments.reset else None,
         check_normalised=arguments.check_normalised,
         contexts=arguments.contexts,
     )
     if arguments.as_json:
-        print_json({name: value for name, value in asdict(found).items() if value is not None})
-        return
+        print_json(found)
+    else:
+        _print(found, arguments.contexts)
+
+
+def _print(found: Perplexity, contexts: int) -> None:
     console = out()
     console.print(
-        f"{found.split} perplexity [bold]{found.perplexity:.2f}[/] over {found.tokens:,} "
-        f"tokens (log-probability {found.log_prob:,.1f} nats)"
+        f"{found['split']} perplexity [bold]{_number(found['perplexity'], 2)}[/] over "
+        f"{found['tokens']:,} tokens (log-probability {_number(found['log_prob'], 1)} nats)"
     )
-    after = "the model starts anew" if found.convention == "reset" else "the state is carried on"
-    console.print(f"after an end mark: {after}; vocabulary {found.vocabulary[:12]}")
-    console.print(f"a unigram model has {found.unigram_perplexity:.2f}")
-    if found.largest_deviation_from_one is not None:
+    if found["unknown"]:
+        known = found["perplexity_known"]
         console.print(
-            f"next-word probabilities sum to one within {found.largest_deviation_from_one:.1e} "
-            f"in {arguments.contexts} contexts"
+            f"unknown words: {found['unknown']:,} tokens ({found['unknown'] / found['tokens']:.1%})"
+            + ("" if known is None else f"; the others have perplexity {known:.2f}")
         )
+    anew = found["convention"] == "reset"
+    after = "the model starts anew" if anew else "the state is carried on"
+    console.print(f"after an end mark: {after}; vocabulary {found['vocabulary'][:12]}")
+    if found["unigram_perplexity"] is not None:
+        console.print(f"a unigram model has {found['unigram_perplexity']:.2f}")
+    if "largest_deviation_from_one" in found:
+        console.print(
+            f"next-word probabilities sum to one within {found['largest_deviation_from_one']:.1e} "
+            f"in {contexts} contexts"
+        )
+
+
+def _number(value: float | None, places: int) -> str:
+    return "infinite" if value is None else f"{value:,.{places}f}"

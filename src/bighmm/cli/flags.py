@@ -56,7 +56,9 @@ class Command:
 
 def commands_with_flags(commands: dict[str, tuple[str, str]]) -> list[Command]:
     """The commands with all their flags; `commands` gives the module and a line about each."""
-    return [Command(name, about, _flags(name, at)) for name, (at, about) in commands.items()]
+    return [
+        Command(name, about, flags_of_command(name, at)) for name, (at, about) in commands.items()
+    ]
 
 
 def flags_of(arguments: Any, default: Any = None) -> Iterator[Flag]:
@@ -77,7 +79,7 @@ def flags_of(arguments: Any, default: Any = None) -> Iterator[Flag]:
             yield _flag(field.name, hint, marks, value, texts.get(field.name, ""))
 
 
-def _flags(command: str, module: str) -> list[Flag]:
+def flags_of_command(command: str, module: str) -> list[Flag]:
     """The flags of a command, which its module has as one dataclass or a function gives several."""
     name = command.replace("-", "_")
     found = importlib.import_module(module)

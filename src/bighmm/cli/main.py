@@ -16,6 +16,7 @@ COMMANDS = {
     "score": ("bighmm.cli.questions", "log-probability of every line of standard input"),
     "next": ("bighmm.cli.questions", "the most likely next words after a text"),
     "sample": ("bighmm.cli.questions", "text drawn from a model"),
+    "ask": ("bighmm.cli.ask", "many questions to one model, which is loaded once"),
     "rule": ("bighmm.cli.questions", "how likely a rule is to hold, and why it cannot"),
     "fill": ("bighmm.cli.fill", "what stands in the gaps of a text"),
     "tag": ("bighmm.cli.states", "the most likely states of a text, and what they stand for"),

@@ -35,12 +35,17 @@ READ_AT_ONCE = 2**20  # bytes of standard input
 
 @dataclass(frozen=True)
 class ScoreArguments:
-    """Log-probability in nats of every line of standard input, with its end mark.
+    """Log-probability in nats of a text, or of every line of standard input, with its end mark.
 
     Lines are answered as they come in: log-probability, number of tokens, text.
     """
 
     model: ModelPath
+    text: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[TEXT]", help="This text instead of standard input."),
+    ] = None
     words: Annotated[
         bool, tyro.conf.arg(help="Also every word: its surprisal in bits, given those before it.")
     ] = False
@@ -59,7 +64,8 @@ def score_command(argv: list[str]) -> None:
     answered: list[ScoredText] = []
     unknown: dict[str, None] = {}
     count = 0
-    for lines in _lines_as_they_come(sys.stdin.buffer):
+    given = None if arguments.text is None else some_text(arguments.text, "the text")
+    for lines in _lines_as_they_come(sys.stdin.buffer) if given is None else [[given]]:
         for one in scores(lm, lines, arguments.words):
             found = scored_text(one)
             unknown |= dict.fromkeys(found["unknown"])

@@ -88,6 +88,11 @@ class Source:
                 for starts, line in self._split_lines(self.files[split]):
                     yield split, starts, line
 
+    def whole_lines(self) -> Iterator[tuple[bool, str]]:
+        """(whether the line begins a document, line) of text that has no splits of its own."""
+        assert "" in self.files, "this source has splits"
+        return _raw_lines(self.files[""], self._lines_are_documents)
+
     def _split_lines(self, paths: list[Path]) -> Iterator[tuple[bool, str]]:
         """(whether the line begins a document, line) of the files of one split."""
         if self.kind == "text":

@@ -211,11 +211,11 @@ def sample_traced(
     _check_possible(table, carry, [rule] * n, dfa_states)
     log_states = predict_states(model, carry).expand(2, -1)
     log_probs_of = table.log_prob(log_states, torch.from_numpy(starts).to(dfa_states))
-    sampler: _Ancestral | _Tempered
+    sampler: RuledSampler | _Tempered
     if temperature == 1:
-        sampler = _Ancestral(table, carry, dfa_states, generator)
+        sampler = RuledSampler(table, carry, dfa_states, generator)
     else:
-        sampler = _Tempered(table, carry, dfa_states, generator, temperature)
+        sampler = _Tempered(table, carry, dfa_states, generator, Sharpness(temperature))
     tokens = collect(sampler.step, n, max_length, model.end, dfa_states.device)
     walked = carry.rows(torch.zeros_like(dfa_states))
     log_probs, states, holds = [], [], []

@@ -15,13 +15,17 @@ from bighmm.base.arrays import as_rows, as_tensor
 from bighmm.base.settings import check_at_least_one
 from bighmm.data.batches import padded_rows
 from bighmm.data.corpus import sentence_bounds
+from bighmm.data.whole import WholeText
 from bighmm.hmm import HMM
+from bighmm.infer.sequences import Sequences
 from bighmm.lm.protocol import LM, Convention, Predictor
+from bighmm.lm.questions import token_log_probs
 
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
 
 SENTENCES_AT_ONCE = 2048
+WINDOW = 1024  # tokens of one long sequence that are worked on together
 TOLERANCE = 1e-3  # of the sum of all next-word probabilities
 
 
@@ -41,13 +45,15 @@ class Evaluation:
 class CorpusEvaluation(Evaluation):
     """Perplexity of a corpus' split, and what it is compared with."""
 
-    unigram_perplexity: float
+    unigram_perplexity: float | None  # None: there is no training text to count
     largest_deviation_from_one: float | None = None  # None: not checked
+    unknown: int  # tokens that stand for words that are not in the vocabulary
+    perplexity_known: float | None  # of all other tokens; None if there are none
 
 
 def evaluate_corpus(
     lm: LM,
-    corpus: Corpus,
+    corpus: Corpus | WholeText,
     split: str = "test",
     *,
     convention: Convention | None = None,
@@ -72,12 +78,89 @@ def evaluate_corpus(
                 f"the model is not normalised: the probabilities of the next word sum to one only "
                 f"within {deviation:.2g}, which must be at most {TOLERANCE}"
             )
-    unigram = unigram_perplexity(corpus.split("train"), tokens, corpus.tokenizer.size)
+    unigram = None
+    if not isinstance(corpus, WholeText):
+        unigram = unigram_perplexity(corpus.split("train"), tokens, corpus.tokenizer.size)
+    unknown = 0
+    if corpus.tokenizer.unknown is not None:
+        unknown = int((np.asarray(tokens) == corpus.tokenizer.unknown).sum())
     return CorpusEvaluation(
         **dataclasses.asdict(found),
         unigram_perplexity=unigram,
         largest_deviation_from_one=deviation,
+        unknown=unknown,
+        perplexity_known=_perplexity_known(lm, corpus, split, found, unknown),
     )
+
+
+@torch.no_grad()
+def unknown_log_prob(
+    predictor: Predictor,
+    tokens: np.ndarray,
+    documents: np.ndarray | None,
+    unknown: int,
+    convention: Convention,
+    at_once: int = 256,
+) -> float:
+    """Σ log p(x_t | what is before it) over the places t of a stream that hold the id `unknown`."""
+    tokens = _stream(tokens).astype(np.int64)
+    if convention == "carry" and isinstance(predictor, HMM):
+        one_sequence = dataclasses.replace(predictor, reset=False)
+        return _at_places(one_sequence, tokens, np.flatnonzero(tokens == unknown))
+    bounds = np.array([0, len(tokens)])
+    if convention == "reset":
+        bounds = sentence_bounds(tokens, -1 if predictor.end is None else predictor.end, documents)
+    holding = np.unique(np.searchsorted(bounds, np.flatnonzero(tokens == unknown), "right") - 1)
+    holding = holding[np.argsort(np.diff(bounds)[holding], kind="stable")]
+    total = 0.0
+    for first in range(0, len(holding), at_once):
+        rows = holding[first : first + at_once]
+        ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
+        lengths = torch.from_numpy(np.diff(bounds)[rows])
+        inside = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
+        each = token_log_probs(predictor, ids, lengths).cpu()
+        total += float(each[(ids == unknown) & inside].sum())
+    return total
+
+
+def _at_places(hmm: HMM, tokens: np.ndarray, places: np.ndarray) -> float:
+    """Σ log p(x_t | all before it) over some places of one long sequence."""
+    carry, done, total = hmm.carry_after(torch.zeros(1, 0, dtype=torch.long)), 0, 0.0
+    for place in places.tolist():
+        for begin in range(done, place, WINDOW):
+            before = torch.from_numpy(tokens[begin : min(place, begin + WINDOW)]).unsqueeze(0)
+            window = Sequences(before, torch.tensor([before.shape[1]]), ragged=False)
+            _, carry = hmm.advance(_on(hmm, window), carry)
+        gained, carry = hmm.advance(
+            Sequences.single(torch.tensor([tokens[place]], device=hmm.start.device)), carry
+        )
+        total += float(gained)
+        done = place + 1
+    return total
+
+
+def _on(hmm: HMM, window: Sequences) -> Sequences:
+    device = hmm.start.device
+    return dataclasses.replace(window, ids=window.ids.to(device), lengths=window.lengths.to(device))
+
+
+def _perplexity_known(
+    lm: LM, corpus: Corpus | WholeText, split: str, found: Evaluation, unknown: int
+) -> float | None:
+    """The perplexity of all tokens of a split that are not the mark of unknown words."""
+    if not unknown:
+        return found.perplexity
+    if unknown == found.tokens:
+        return None
+    assert corpus.tokenizer.unknown is not None
+    of_unknown = unknown_log_prob(
+        lm.predictor(),
+        corpus.split(split),
+        corpus.documents(split),
+        corpus.tokenizer.unknown,
+        found.convention,
+    )
+    return _perplexity(found.log_prob - of_unknown, found.tokens - unknown)
 
 
 @torch.no_grad()
@@ -103,8 +186,7 @@ def evaluate(
         log_prob = float(one_sequence.log_prob(ids))
     else:
         log_prob = sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens, documents)
-    per_token = -log_prob / len(tokens)
-    perplexity = math.exp(per_token) if per_token < 700 else math.inf
+    perplexity = _perplexity(log_prob, len(tokens))
     return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, split)
 
 
@@ -200,6 +282,11 @@ def unigram_perplexity(train: np.ndarray, tokens: np.ndarray, vocabulary_size: i
     counts = np.bincount(np.asarray(train), minlength=vocabulary_size) + 1.0
     log_probs = np.log(counts / counts.sum())
     return float(np.exp(-log_probs[_stream(tokens)].mean()))
+
+
+def _perplexity(log_prob: float, tokens: int) -> float:
+    per_token = -log_prob / tokens
+    return math.exp(per_token) if per_token < 700 else math.inf
 
 
 def _stream(tokens: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ Nothing here imports torch before it is needed.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bighmm.base import files
 from bighmm.base.json_files import read_object
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bighmm.lm.hmmlm import HMMLM
     from bighmm.lm.protocol import LM, MatmulDtype
 
+WHOLE = "all"  # the name of a text that is not divided
 RECIPE = "recipe.json"  # in the folder of every run, from its beginning on
 
 
@@ -102,7 +103,24 @@ def corpus_for(path: str | Path, data: str | None = None) -> Corpus:
     """
     from bighmm.data.corpus import prepare
 
-    return prepare(data or trained_on(path), tokenizer=find_model(path))
+    if data is not None and not data.strip():
+        raise ValueError("the name of the corpus is empty; give pydoc, a text file or a folder")
+    return prepare(trained_on(path) if data is None else data, tokenizer=find_model(path))
+
+
+def text_for(path: str | Path, data: str | None, split: str | None) -> tuple[Any, str]:
+    """What a model is evaluated on, in its tokens, and which part of it.
+
+    Text without splits of its own is taken whole, unless a split is asked for: then it is divided
+    as for training. Without `data` it is the test split of what the run was trained on, or `split`.
+    """
+    from bighmm.data.whole import encode_whole, has_splits
+
+    if data is not None and split is None and not has_splits(data):
+        from bighmm.data.tokenizers import load_tokenizer
+
+        return encode_whole(data, load_tokenizer(find_model(path))), WHOLE
+    return corpus_for(path, data), split or "test"
 
 
 def trained_on(run: str | Path) -> str:
