@@ -1,7 +1,8 @@
-"""Starts several processes that train together, as often as it is asked; `test_several.py` asks.
+"""Starts several processes that work together, as often as it is asked; `test_several*.py` ask.
 
 A request is a line of JSON on standard input: how many processes, a port where they meet, and the
-runs that they do one after the other. The answer is a line too: the status and the errors of each.
+runs that they do one after the other, or the words of a command. The answer is a line too: the
+status of each, and what it has printed.
 The processes are forked, as it takes seconds to load torch.
 """
 
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,17 @@ def do(asked: dict[str, Any]) -> None:
         )
 
 
+def command(argv: list[str]) -> int:
+    """The status of a command of `bighmm`, as it is typed."""
+    from bighmm.cli.main import main
+
+    try:
+        main(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
 def work(number: int, request: dict[str, Any]) -> int:
     os.environ |= {
         "RANK": str(number),
@@ -49,6 +62,11 @@ def work(number: int, request: dict[str, Any]) -> int:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(request["port"]),
     }
+    os.environ |= request.get("environment", {}).get(str(number), {})
+    if "patience" in request:
+        meeting.MEETING = timedelta(seconds=request["patience"])
+    if "argv" in request:
+        return command([os.path.expandvars(word) for word in request["argv"]])
     try:
         with processes.start(torch.device("cpu")):
             for asked in request["runs"]:
@@ -68,8 +86,16 @@ def answer(request: dict[str, Any]) -> list[tuple[int, str]]:
         for number, path in enumerate(errors):
             child = os.fork()
             if child == 0:
-                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), 2)
-                os._exit(work(number, request))
+                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+                os.dup2(2, 1)
+                status = 1
+                try:
+                    status = work(number, request)
+                except BaseException:
+                    traceback.print_exc()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
             started.append(child)
         statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in started]
         return [(s, path.read_text()) for s, path in zip(statuses, errors, strict=True)]

@@ -3,9 +3,6 @@
 import json
 import os
 import random
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,35 +56,6 @@ def asked_of(text, kind="two-level", **training):
     asked = {"corpus": {"data": str(text)}, **KINDS[kind]}
     own = asked.get("training", {})
     return {**asked, "training": settings | own | training}
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-@pytest.fixture(scope="module")
-def together(tmp_path_factory):
-    """A function that lets some processes do some runs, and gives status and errors of each."""
-    cache = tmp_path_factory.mktemp("cache")
-    server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("several.py"))],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "BIGHMM_CACHE": str(cache)}
-        | {"TORCH_CPP_LOG_LEVEL": "ERROR"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-    def ask(count, runs):
-        request = {"count": count, "port": free_port(), "runs": runs}
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        return json.loads(server.stdout.readline())
-
-    yield ask
-    server.communicate()
 
 
 def losses(folder):

@@ -26,7 +26,14 @@ FAILED, ALIVE, SPOKEN, TURN = "failed", "alive", "said", "turn"  # kinds of keys
 
 
 class Lost(ValueError):
-    """Another process has ended, or cannot be reached."""
+    """Another process has ended, or cannot be reached.
+
+    told: the other process has said why itself.
+    """
+
+    def __init__(self, sentence: str, told: bool = False) -> None:
+        super().__init__(sentence)
+        self.told = told
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class Meeting:
         with contextlib.suppress(RuntimeError):
             if not isinstance(error, Lost):  # those are about another process
                 self.store.set(f"{FAILED}/{self.number}", sentence)
+            if isinstance(error, Lost) and error.told:
+                return Said(sentence)
             if isinstance(error, ValueError) and not self._may_say(sentence):
                 return Said(sentence)
         return error
@@ -65,7 +74,7 @@ class Meeting:
         if not failed:
             return Lost(f"the connection between the {self.count} processes is broken: {reason}")
         why = said.get(failed[0]) or "it was killed, or its machine cannot be reached"
-        return Lost(f"process {failed[0]} of {self.count} has ended: {why}")
+        return Lost(f"process {failed[0]} of {self.count} has ended: {why}", bool(said[failed[0]]))
 
     def _roll_call(self) -> list[int]:
         """The other processes that do not say in time that they are there."""

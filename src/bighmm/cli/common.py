@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 
 from bighmm.answers.plain import finite
+from bighmm.base import launch
 from bighmm.base.settings import check_at_least_one as at_least_one
 from bighmm.lm.options import DEFAULT_LENGTH
 from bighmm.lm.protocol import MatmulDtype
@@ -222,7 +223,8 @@ def err() -> Console:
     """Standard error, for people."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+    quiet = not launch.is_first()  # of several processes the first one speaks
+    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty(), quiet=quiet)
 
 
 def some_text(text: str, what: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from bighmm.base import launch
 from bighmm.cli.common import AsJson, out, parse, print_json, printable
 from bighmm.train.recipe import CorpusSettings
 
@@ -70,13 +71,17 @@ def cluster_command(argv: list[str]) -> None:
         raise ValueError(f"{arguments.out} is a folder; --out must name a file")
     from rich.table import Table
 
+    from bighmm.base import processes
     from bighmm.cli.progress import clustering_progress
     from bighmm.data import brown
     from bighmm.train.setup import brown_clusters, open_data
 
     corpus = open_data(arguments.corpus)
+    processes.current().require_alike({"text": corpus.fingerprint})
     with clustering_progress() as progress:
         clusters = brown_clusters(corpus, arguments.classes, progress)
+    if not launch.is_first():
+        return
     words, counts = corpus.words_and_counts()
     if arguments.out is not None:
         brown.write_paths(arguments.out, clusters, words, counts)

@@ -7,8 +7,11 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import bighmm
+from bighmm.base import launch
+from bighmm.base.launch import Said
 
 COMMANDS = {
     "train": ("bighmm.cli.train", "train a model from a corpus, or go on with a run"),
@@ -35,6 +38,8 @@ COMMANDS = {
     "reproduce": ("bighmm.cli.reproduce", "a paper's tables with our figures beside them"),
 }
 
+# Commands that several processes of `torchrun` do together.
+SHARED = ("train", "eval", "distill", "distill-lm", "write", "cluster", "reproduce")
 LONGEST_SENTENCE = 2000  # characters of a message about a mistake
 
 
@@ -55,11 +60,17 @@ def call(command: Callable[[], None]) -> None:
     # Threads that wait by spinning are several times slower as soon as anything else runs on the
     # machine, and no faster when nothing does. It has to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if launch.asked_for():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what is wrong is said in a sentence
+    if not launch.is_first():
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be any bytes
     try:
         command()
         sys.stdout.flush()  # here and not on the way out, so that its failure is seen below
+    except Said:
+        sys.exit(2)
     except ValueError as error:
         _fail(str(error))
     except BrokenPipeError:
@@ -89,10 +100,31 @@ def _run(command: str, rest: list[str]) -> None:
         return
     if command not in COMMANDS:
         raise ValueError(f"there is no command {command!r}; choose from {', '.join(COMMANDS)}")
+    if launch.asked_for() and command not in SHARED and not {"-h", "--help"} & set(rest):
+        raise ValueError(
+            f"bighmm {command} is done by one process; start it without torchrun. Several can do: "
+            f"{', '.join(SHARED)}"
+        )
     from bighmm.cli.common import with_new_names
 
     module = importlib.import_module(COMMANDS[command][0])
-    getattr(module, f"{command.replace('-', '_')}_command")(with_new_names(rest, command))
+    with _together(command, rest):
+        getattr(module, f"{command.replace('-', '_')}_command")(with_new_names(rest, command))
+
+
+def _together(command: str, rest: list[str]) -> AbstractContextManager[object]:
+    """Context in which several processes know each other, so that all hear of a mistake of one.
+
+    Training starts them itself.
+    """
+    if not launch.asked_for() or command == "train" or {"-h", "--help"} & set(rest):
+        return nullcontext()
+    from bighmm.base import processes
+    from bighmm.cli.common import flag_value
+    from bighmm.lm.opening import find_device
+
+    device = "cpu" if command in ("cluster", "reproduce") else flag_value(rest, "--device")
+    return processes.start(find_device(device or "auto"))
 
 
 def _usage() -> str:
@@ -105,10 +137,8 @@ def _usage() -> str:
 
 def _fail(sentence: str) -> None:
     """Print what is wrong and exit with status 2; what is very long is shortened in its middle."""
-    from bighmm.base import launch
-
     line = " ".join(sentence.split())
-    if launch.asked_for() and not launch.is_first():
+    if not launch.is_first() and not line.startswith("process "):
         line = f"process {launch.place()}: {line}"
     if len(line) > LONGEST_SENTENCE:
         line = f"{line[: LONGEST_SENTENCE // 2]} … {line[-LONGEST_SENTENCE // 2 :]}"

@@ -119,7 +119,8 @@ def stopped_with(again: str) -> Iterator[None]:
     try:
         yield
     except Stopped as stopped:
-        print(f"bighmm: stopped at step {stopped.step}; go on with: {again}", file=sys.stderr)
+        if launch.is_first():
+            print(f"bighmm: stopped at step {stopped.step}; go on with: {again}", file=sys.stderr)
         sys.exit(130)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
+from bighmm.base import launch
 from bighmm.base.files import check_hashes, sha256_of, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.data import brown
 from bighmm.data.corpus import Corpus
-from bighmm.data.counting import count_tokens
+from bighmm.data.counting import Counted, count_together, count_tokens
 
 
 def brown_clusters(
@@ -19,13 +21,44 @@ def brown_clusters(
 
     progress: called with the number of words processed, and of how many.
 
+    Several processes (`base.processes`), all of which must ask, count the text together; the first
+    one clusters.
+
     A tokenizer that shows two ids as the same string cannot be written as a paths file, so its
     clusters are not cached. Where the folder cannot be written, they are not cached either.
     """
-    words = [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
+    if launch.asked_for():
+        return _by_first(corpus, classes, progress)
+    words = _words(corpus)
+    found = _cached(corpus, classes, words)
+    return _store(corpus, classes, words, progress, None) if found is None else found
+
+
+def _by_first(
+    corpus: Corpus, classes: int, progress: Callable[[int, int], None] | None
+) -> brown.Clusters:
+    from bighmm.base import processes  # with torch, which is slow to load
+
+    here, words, found = processes.current(), _words(corpus), None
+    with here.first_does() as mine:
+        if mine:
+            found = _cached(corpus, classes, words)
+    if here.from_first(found is None):
+        counted = count_together(corpus.split("train"), corpus.tokenizer.size)
+        with here.first_does() as mine:
+            if mine:
+                found = _store(corpus, classes, words, progress, counted)
+    return here.from_first(found)
+
+
+def _words(corpus: Corpus) -> list[str]:
+    return [corpus.tokenizer.token(i) for i in range(corpus.tokenizer.size)]
+
+
+def _cached(corpus: Corpus, classes: int, words: list[str]) -> brown.Clusters | None:
+    """The clusters in the corpus' folder, if there are any that are whole."""
     train = corpus.split("train")
-    path = corpus.folder / f"brown.{classes}.paths"
-    unique = len(set(words)) == len(words)
+    path, unique = _path(corpus, classes), len(set(words)) == len(words)
     seal = path.with_suffix(".json")
     if path.exists() and unique:
         try:
@@ -34,10 +67,29 @@ def brown_clusters(
             return brown.read_paths(path, words, tokens=train)
         except (ValueError, FileNotFoundError):  # a damaged file of the cache is written again
             pass
-    clusters = brown.cluster(train, corpus.tokenizer.size, classes, progress=progress)
-    if unique:
+    return None
+
+
+def _store(
+    corpus: Corpus,
+    classes: int,
+    words: list[str],
+    progress: Callable[[int, int], None] | None,
+    counted: Counted | None,
+) -> brown.Clusters:
+    """New clusters, which are written to the corpus' folder if that is possible."""
+    train, path = corpus.split("train"), _path(corpus, classes)
+    clusters = brown.cluster(
+        train, corpus.tokenizer.size, classes, progress=progress, counted=counted
+    )
+    seal = path.with_suffix(".json")
+    if len(set(words)) == len(words):
         with contextlib.suppress(OSError):  # a full disk must not cost minutes of work
             seal.unlink(missing_ok=True)  # so that it is never that of another file
             brown.write_paths(path, clusters, words, count_tokens(train, len(words)))
             write_sealed(seal, {path.name: sha256_of(path)})
     return clusters
+
+
+def _path(corpus: Corpus, classes: int) -> Path:
+    return corpus.folder / f"brown.{classes}.paths"

@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 CHUNK = 1 << 22  # tokens
+
+
+class Counted(NamedTuple):
+    """The counts of a stream."""
+
+    tokens: np.ndarray  # (V,), see `count_tokens`
+    pairs: np.ndarray  # (P,), see `count_pairs`
+    times: np.ndarray  # (P,)
+
+
+def count(tokens: np.ndarray, size: int) -> Counted:
+    """How often each token and each adjacent pair occurs in `tokens` (T,)."""
+    return Counted(count_tokens(tokens, size), *count_pairs(tokens, size))
+
+
+def count_together(tokens: np.ndarray, size: int) -> Counted | None:
+    """As `count`, for the first of several processes, each of which counts a part; else None.
+
+    All of them must ask (`base.processes`).
+    """
+    from bighmm.base import processes  # with torch, which is slow to load
+
+    here = processes.current()
+    part = here.share(len(tokens))
+    some = tokens[part.start : part.stop]
+    pairs, times = count_pairs(tokens[part.start : part.stop + 1], size)
+    found = here.to_first(Counted(count_tokens(some, size), pairs, times))
+    if found is None:
+        return None
+    pairs, times = _added(
+        np.concatenate([one.pairs for one in found]), np.concatenate([one.times for one in found])
+    )
+    return Counted(np.sum([one.tokens for one in found], axis=0), pairs, times)
 
 
 def count_tokens(tokens: np.ndarray, size: int) -> np.ndarray:

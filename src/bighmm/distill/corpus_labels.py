@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from bighmm.base import processes
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import Labels
 from bighmm.distill.labelling import LabelSettings, Progress, make_labels
@@ -49,8 +50,24 @@ def label_corpus(
 
     Raises ValueError with one sentence for what cannot be done.
     """
-    watch = watch or LabelWatch()
     where = find_device(device)
+    with processes.start(where) as here:
+        watch = (watch or LabelWatch()) if here.first else LabelWatch()
+        return _label(teacher, corpus, student, settings, layer, fresh, where, out, watch)
+
+
+def _label(
+    teacher: str,
+    corpus: CorpusSettings,
+    student: ModelSettings | Path,
+    settings: LabelSettings,
+    layer: int | None,
+    fresh: bool,
+    where: torch.device,
+    out: Path | None,
+    watch: LabelWatch,
+) -> Labels:
+    """As `label_corpus`, by all processes."""
     if isinstance(student, ModelSettings):
         student = Recipe(model=student).model  # checks its numbers
     opened = open_data(corpus)

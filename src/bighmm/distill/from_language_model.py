@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bighmm.base import processes
 from bighmm.base.files import write_json, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import is_unused, locked_folder
@@ -71,6 +72,8 @@ def distill_language_model(
     recipe, samples: without them those that suit the device. A recipe has no corpus and no initial
         values, which are made here.
 
+    Several processes of a launcher (`base.processes`) share the work; all must see the folder.
+
     Returns what is written to result.json: that of `train_run`, the perplexities of the language
     model on the held-out texts, and the seconds of each stage. Raises ValueError with one sentence
     for what cannot be done, also if another process works in the folder, and `train.loop.Stopped`
@@ -81,12 +84,14 @@ def distill_language_model(
     if samples is None:
         device = find_device(recipe.training.device).type
         samples = SampleSettings.on_device(device, seed=recipe.training.seed)
-    watch, folder = watch or DistillationWatch(), Path(folder)
-    with locked_folder(folder, say=watch.training.say):
-        distillation = Distillation(
-            folder, language_model, samples, recipe, labelling or Labelling()
-        )
-        return _distill(distillation, language_model, watch, should_stop)
+    folder, labelling = Path(folder), labelling or Labelling()
+    with processes.start(find_device(recipe.training.device)) as here:
+        watch = watch or DistillationWatch()
+        with locked_folder(folder, say=watch.training.say) if here.first else nullcontext():
+            here.from_each(None)  # the folder is there
+            distillation = Distillation(folder, language_model, samples, recipe, labelling)
+            here.require_alike({"request": repr((samples, recipe, labelling))})
+            return _distill(distillation, language_model, watch, should_stop)
 
 
 def _distill(
@@ -103,20 +108,19 @@ def _distill(
             stage(progress)
         seconds[name] = round(time.monotonic() - began, 2)
     began = time.monotonic()
-    trained = train_locked(
-        folder,
-        distillation.recipe_for_training(),
-        (folder / RECIPE).exists(),
-        watch.training,
-        should_stop,
-    )
+    here = processes.current()
+    resume = here.from_first((folder / RECIPE).exists())
+    recipe = distillation.recipe_for_training()
+    trained = train_locked(folder, recipe, resume, watch.training, should_stop)
     seconds["training"] = round(time.monotonic() - began, 2)
     result = {
         "language_model": {"name": language_model, **distillation.perplexities()},
         **trained,
         "stage_seconds": seconds,
     }
-    write_json(folder / "result.json", result)
+    with here.first_does() as mine:
+        if mine:
+            write_json(folder / "result.json", result)
     return result
 
 
@@ -184,7 +188,9 @@ class Distillation:
                 self.folder / "samples",
                 lambda done, total: progress("sampling", done, total),
             )
-            corpus_of(found, lm, self.folder / "corpus", asked)
+            with processes.current().first_does() as mine:
+                if mine:
+                    corpus_of(found, lm, self.folder / "corpus", asked)
 
     def label(self, progress: Progress = _silent) -> None:
         """Label the training tokens, unless that is done or no epoch is trained with labels."""
@@ -243,14 +249,16 @@ class Distillation:
 
         Raises ValueError if it was done with other settings.
         """
-        path = self.folder / STAGES
-        done = read_object(path) if path.is_file() else {}
+        path, here = self.folder / STAGES, processes.current()
+        done = here.from_first(read_object(path) if here.first and path.is_file() else {})
         if not all(isinstance(stage, dict) for stage in done.values()):
             raise ValueError(f"{path} is damaged: it does not say what the stages were asked for")
         asked = json.loads(json.dumps(asked))  # with lists for tuples, as it is read again
         if stage not in done:
             yield True
-            write_sealed(path, {**done, stage: asked})
+            with here.first_does() as mine:
+                if mine:
+                    write_sealed(path, {**done, stage: asked})
             return
         changed = [key for key in asked if done[stage].get(key) != asked[key]]
         if changed:

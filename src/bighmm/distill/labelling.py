@@ -8,6 +8,7 @@ renamed to `NAME` at the end. The name is locked meanwhile, so one process at a 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.base import processes
 from bighmm.base.files import flush, naming, sha256_of, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import locked_name, remove_temporary_files
@@ -91,9 +93,27 @@ def make_labels(
     device: the device for k-means; the teacher has its own.
     progress: called with the stage, how much of it is done, and of how much.
 
+    Several processes of a launcher (`base.processes`) share the pieces of the text, as the teacher
+    reads them and as they are labelled. All must see the folder; the labels are the same.
+
     Raises ValueError if `out` holds other files, another process is writing there, or the request
     does not fit the corpus or the teacher.
     """
+    with processes.start(torch.device(device)) as here:
+        report = progress if here.first else None
+        return _make_labels(corpus, teacher, states, settings, out, device, report)
+
+
+def _make_labels(
+    corpus: Corpus,
+    teacher: Teacher,
+    states: int | Support,
+    settings: LabelSettings | None,
+    out: str | Path | None,
+    device: torch.device | str,
+    progress: Progress | None,
+) -> Labels:
+    here = processes.current()
     settings = LabelSettings() if settings is None else settings
     support = Dense(states, corpus.tokenizer.size) if isinstance(states, int) else states
     plan = _Plan.of(corpus, support, settings, teacher.width)
@@ -102,15 +122,19 @@ def make_labels(
     key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     in_cache = corpus.folder.parent / f"labels-{key[:16]}"
     folder = in_cache if out is None else Path(out)
-    if (labels := _finished(folder, key, corpus)) is not None:
+    here.require_alike({"request": key})
+    if (labels := _finished_by_any(folder, key, corpus)) is not None:
         return labels
     work = folder.with_name(f"{folder.name}.partial")
     cache = writing_cache(work.parent) if out is None else nullcontext()
-    with cache, naming(work), locked_name(folder) as sure:
-        if (labels := _finished(folder, key, corpus)) is not None:
-            return labels  # another process has made them meanwhile
-        if not _is_file_of(work / MANIFEST, key):
-            _continue(work, request)
+    locked = locked_name(folder) if here.first else nullcontext(False)
+    with cache, naming(work), locked as sure:
+        if (labels := _finished_by_any(folder, key, corpus)) is not None:
+            return labels  # another command has made them meanwhile
+        if not here.from_first(_is_file_of(work / MANIFEST, key)):
+            with here.first_does() as mine:
+                if mine:
+                    _continue(work, request)
             job = _Job(work, corpus, teacher, plan, settings, torch.device(device), progress)
             manifest = {
                 "format": FORMAT,
@@ -120,16 +144,36 @@ def make_labels(
                 "teacher": description,
                 "device": str(device),
                 "result": job.run(),
-                "files": {name: sha256_of(work / name) for name in (LABELS, CENTROIDS)},
             }
-            write_sealed(work / MANIFEST, manifest)
-        for name in (*WORKING, "lock"):  # the latter is of the first version
-            (work / name).unlink(missing_ok=True)
-        if sure:
-            remove_temporary_files(work)  # of processes that were killed
-        flush(work)
-        work.rename(folder)
+            with here.first_does() as mine:
+                if mine:
+                    hashes = {name: sha256_of(work / name) for name in (LABELS, CENTROIDS)}
+                    write_sealed(work / MANIFEST, {**manifest, "files": hashes})
+        with here.first_does() as mine:
+            if mine:
+                _move(work, folder, bool(sure))
     return open_labels(folder, corpus)
+
+
+def _move(work: Path, folder: Path, sure: bool) -> None:
+    """Put finished labels in place."""
+    for name in (*WORKING, "lock"):  # the latter is of the first version
+        (work / name).unlink(missing_ok=True)
+    if sure:
+        remove_temporary_files(work)  # of processes that were killed
+    flush(work)
+    work.rename(folder)
+
+
+def _finished_by_any(folder: Path, key: str, corpus: Corpus) -> Labels | None:
+    """As `_finished`, where the first process looks; None means the same to all."""
+    here, labels = processes.current(), None
+    with here.first_does() as mine:
+        if mine:
+            labels = _finished(folder, key, corpus)
+    if here.from_first(labels is None):
+        return None
+    return labels or open_labels(folder, corpus)
 
 
 def _finished(folder: Path, key: str, corpus: Corpus) -> Labels | None:
@@ -245,11 +289,12 @@ class _Job:
 
     def run(self) -> dict[str, Any]:
         """Run all stages; returns the figures for the manifest."""
-        began = time.monotonic()
-        if not (self.work / FIGURES).is_file():
+        began, here = time.monotonic(), processes.current()
+        if not here.from_first((self.work / FIGURES).is_file()):
             self._embed()
-            figures = self._cluster()
-            write_sealed(self.work / FIGURES, figures)
+            with here.first_does() as mine:  # the others wait for it
+                if mine:
+                    write_sealed(self.work / FIGURES, self._cluster())
         figures = read_object(self.work / FIGURES)
         counts = self._label()
         return {
@@ -262,18 +307,14 @@ class _Job:
     def _embed(self) -> None:
         """Append the vectors of the pieces that are clustered to a file."""
         sizes = [self._size(i) for i in self.plan.clustered]
-        total = sum(sizes)
-        row_bytes = 2 * self.teacher.width
-        with (self.work / VECTORS).open("ab") as file:
-            rows = file.tell() // row_bytes
-            ends = np.cumsum([0, *sizes])
-            done = int(np.searchsorted(ends, rows, side="right")) - 1  # complete pieces
-            file.truncate(int(ends[done]) * row_bytes)
-            for i in self.plan.clustered[done:]:
-                file.write(self._vectors(*self.plan.bounds[i]).cpu().numpy().tobytes())
-                file.flush()
-                done += 1
-                self._report("embedding", int(ends[done]), total)
+        ends, row_bytes = np.cumsum([0, *sizes]), 2 * self.teacher.width
+
+        def vectors(piece: int) -> np.ndarray:
+            return self._vectors(*self.plan.bounds[self.plan.clustered[piece]]).cpu().numpy()
+
+        path, bounds = self.work / VECTORS, [int(end) * row_bytes for end in ends]
+        for done in _append(path, bounds, vectors):
+            self._report("embedding", int(ends[done]), int(ends[-1]))
 
     def _cluster(self) -> dict[str, Any]:
         """Write the centroids of all states; returns figures about the clusters."""
@@ -314,27 +355,23 @@ class _Job:
         clusters, pca = self._clusters()
         train, dtype = self.corpus.split("train"), np.dtype(_dtype(self.plan.blocks))
         embedded = dict(zip(self.plan.clustered, self._rows(), strict=True))
-        vectors = self._embedded()
-        path = self.work / LABELS
-        with path.open("ab") as file:
-            done = file.tell() // dtype.itemsize
-            for i, (first, last) in enumerate(self.plan.bounds):
-                last = min(last, self.plan.labelled)
-                if last <= done:
-                    continue
-                if first >= self.plan.labelled:
-                    break
-                file.truncate(first * dtype.itemsize)
-                if i in embedded:
-                    row = embedded[i]
-                    x = torch.from_numpy(np.array(vectors[row : row + last - first]))
-                else:
-                    x = self._vectors(first, last)
-                x = x.to(self.device).float()
-                states = clusters.label(x if pca is None else pca.project(x), train[first:last])
-                file.write(states.astype(dtype).tobytes())
-                file.flush()
-                self._report("labelling", last, self.plan.labelled)
+        vectors, most = self._embedded(), self.plan.labelled
+        pieces = [(first, min(last, most)) for first, last in self.plan.bounds if first < most]
+
+        def states(piece: int) -> np.ndarray:
+            first, last = pieces[piece]
+            if piece in embedded:
+                row = embedded[piece]
+                x = torch.from_numpy(np.array(vectors[row : row + last - first]))
+            else:
+                x = self._vectors(first, last)
+            x = x.to(self.device).float()
+            found = clusters.label(x if pca is None else pca.project(x), train[first:last])
+            return found.astype(dtype)
+
+        path, bounds = self.work / LABELS, [0, *(last * dtype.itemsize for _, last in pieces)]
+        for done in _append(path, bounds, states):
+            self._report("labelling", pieces[done - 1][1], most)
         labels = np.memmap(path, dtype=dtype, mode="r")
         return np.bincount(labels, minlength=self.plan.blocks.num_states)
 
@@ -393,6 +430,33 @@ class _Job:
     def _report(self, stage: str, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(stage, done, total)
+
+
+def _append(path: Path, bounds: list[int], make: Callable[[int], np.ndarray]) -> Iterator[int]:
+    """Complete a file of pieces whose bounds in bytes are given; yields how many are done.
+
+    Several processes make one piece each at a time, and the first one appends them.
+    """
+    here, done = processes.current(), 0
+    with contextlib.ExitStack() as stack:
+        with here.first_does() as mine:
+            if mine:
+                file = stack.enter_context(path.open("ab"))
+                done = int(np.searchsorted(bounds, file.tell(), side="right")) - 1  # complete ones
+                done = min(done, len(bounds) - 1)
+                file.truncate(bounds[done])
+        done = here.from_first(done)
+        while done < len(bounds) - 1:
+            number = done + here.number
+            made = here.to_first(make(number) if number < len(bounds) - 1 else None)
+            with here.first_does() as mine:
+                for piece in made or []:
+                    if piece is not None:
+                        file.write(piece.tobytes())
+                if mine:
+                    file.flush()
+            done = min(done + here.count, len(bounds) - 1)
+            yield done
 
 
 def _dtype(blocks: Blocks) -> str:

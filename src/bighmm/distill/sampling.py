@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from bighmm.base import randomness
+from bighmm.base import processes, randomness
 from bighmm.data.corpus import Corpus, write_corpus
 from bighmm.distill.settings import SampleSettings
 from bighmm.distill.shards import Progress, Samples, Shards, read_samples
@@ -22,6 +23,8 @@ def sample_texts(
     lm: LanguageModel, settings: SampleSettings, folder: Path, progress: Progress | None = None
 ) -> Samples:
     """Texts of a language model, written to a folder shard by shard; existing shards are reused.
+
+    Several processes (`base.processes`) make shards at the same time; all must see the folder.
 
     Raises ValueError if the folder has texts of another request, another process samples into it,
     or the texts would be longer than the model can read.
@@ -37,6 +40,7 @@ def sample_texts(
         return sample_batch(lm, chosen, settings, seed, report)
 
     asked = {"model": lm.place.hashes(), **settings.stored()}
+    processes.current().require_alike({"request": json.dumps(asked, sort_keys=True)})
     with Shards(folder, asked).locked() as shards:
         shards.write_missing(settings.tokens, shard, progress)
     return read_samples(folder, settings.tokens)

@@ -17,7 +17,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from safetensors import safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from bighmm.base import processes
 from bighmm.base.files import write_atomically, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import locked_folder
@@ -96,8 +97,11 @@ class Shards:
 
         Raises ValueError if one does, and if the folder has shards of another request.
         """
-        with locked_folder(self.folder):
-            self._check_request()
+        here = processes.current()
+        with locked_folder(self.folder) if here.first else nullcontext():
+            with here.first_does() as mine:
+                if mine:
+                    self._check_request()
             yield self
 
     def write_missing(
@@ -109,17 +113,40 @@ class Shards:
         """Write the shards that are missing, until all have so many tokens.
 
         make: a shard by its number; also given a callback for the number of its tokens so far.
+
+        Several processes (`base.processes`) make the next missing shards at the same time. The
+        first one writes them, and leaves out those that are not needed after all.
         """
-        done, number = 0, 0
-        while done < tokens:
-            path = self.folder / f"{number:05}.safetensors"
-            if not path.is_file():
-                shard = make(number, None if progress is None else _later(progress, done, tokens))
-                write_atomically(path, to_safetensors(shard, {DIGEST: _digest(shard)}))
-            done += len(read_shard(path)["tokens"])
-            number += 1
-            if progress is not None:
-                progress(min(done, tokens), tokens)
+        here, done, number = processes.current(), 0, 0
+        while True:
+            with here.first_does() as mine:
+                while mine and done < tokens and self._path(number).is_file():
+                    done += len(read_shard(self._path(number))["tokens"])
+                    number += 1
+                    if progress is not None:
+                        progress(min(done, tokens), tokens)
+            done, missing = here.from_first((done, self._missing(number, here.count)))
+            if done >= tokens:
+                return
+            report = None if progress is None else _later(progress, done, tokens, here.count)
+            made = here.to_first(make(missing[here.number], report))
+            with here.first_does():
+                enough = done
+                for which, shard in zip(missing, made or [], strict=False):
+                    if enough < tokens:
+                        self._write(which, shard)
+                        enough += len(shard["tokens"])
+
+    def _missing(self, number: int, count: int) -> list[int]:
+        """The next shards from `number` on that are not there."""
+        absent = (n for n in itertools.count(number) if not self._path(n).is_file())
+        return list(itertools.islice(absent, count))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:05}.safetensors"
+
+    def _write(self, number: int, shard: Shard) -> None:
+        write_atomically(self._path(number), to_safetensors(shard, {DIGEST: _digest(shard)}))
 
     def _check_request(self) -> None:
         """Store the request; ValueError if there is another one, the number of tokens aside."""
@@ -195,6 +222,6 @@ def _digest(tensors: Shard) -> str:
     return digest.hexdigest()
 
 
-def _later(progress: Progress, done: int, total: int) -> Callable[[int], None]:
-    """`progress` for tokens that are sampled after `done` others."""
-    return lambda more: progress(min(done + more, total), total)
+def _later(progress: Progress, done: int, total: int, makers: int) -> Callable[[int], None]:
+    """`progress` for tokens that so many processes sample after `done` others."""
+    return lambda more: progress(min(done + makers * more, total), total)

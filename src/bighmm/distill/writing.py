@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bighmm.base import randomness
+from bighmm.base import processes, randomness
 from bighmm.base.files import sha256_of
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import check_free, is_unused
@@ -109,28 +110,52 @@ def write_text(
     exact: products of matrices on a GPU in float32, not in TensorFloat-32.
     progress: called with the number of tokens that are written, and of how many.
 
+    Several processes of a launcher (`base.processes`) write shards at the same time; all of them
+    must see the folder. The text is the same.
+
     Raises ValueError with one sentence if `out` holds something else, or another process writes it.
     """
-    out = Path(out)
-    asked = {
-        "writers": [writer.sha256 for writer in teachers.writers],
-        **settings.stored(),
-        "exact": exact,
-    }
+    with processes.start(teachers.device) as here:
+        out = Path(out)
+        asked = {
+            "writers": [writer.sha256 for writer in teachers.writers],
+            **settings.stored(),
+            "exact": exact,
+        }
+        here.require_alike({"request": json.dumps(asked, sort_keys=True)})
+        return _write_text(teachers, settings, out, asked, exact, progress if here.first else None)
+
+
+def _write_text(
+    teachers: Teachers,
+    settings: WriteSettings,
+    out: Path,
+    asked: dict[str, Any],
+    exact: bool,
+    progress: Progress | None,
+) -> Corpus:
+    here = processes.current()
     work = out.with_name(f"{out.name}.partial")
-    check_free(work)
-    finished = _finished(out, asked)
-    if finished is None:
+    finished = None
+    with here.first_does() as mine:
+        if mine:
+            check_free(work)
+            finished = _finished(out, asked)
+    if here.from_first(finished is None):
         with Shards(work, asked).locked() as shards:
-            finished = _finished(out, asked)  # another process may have written it meanwhile
-            if finished is None:
+            with here.first_does() as mine:
+                if mine:  # another command may have written it meanwhile
+                    finished = _finished(out, asked)
+            if here.from_first(finished is None):
                 shards.write_missing(settings.tokens, _maker(teachers, settings, exact), progress)
-                finished = _assemble(work, teachers, asked, out)
-            _clear(work)
-    if work.is_dir() and is_unused(work):
+            with here.first_does() as mine:
+                if mine:
+                    finished = finished or _assemble(work, teachers, asked, out)
+                    _clear(work)
+    if here.first and work.is_dir() and is_unused(work):
         with contextlib.suppress(OSError):
             work.rmdir()
-    return finished
+    return finished or open_corpus(out)
 
 
 def _maker(teachers: Teachers, settings: WriteSettings, exact: bool) -> Callable[..., Shard]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,9 +67,25 @@ def evaluate_corpus(
     check_normalised: also sum the next-word probabilities in so many sampled `contexts`. Raises
         ValueError if a sum is not one within `TOLERANCE`.
 
+    Several processes (`base.processes`) share the sentences and the contexts.
+
     Raises ValueError if the corpus was made with another vocabulary.
     """
     check_at_least_one(contexts, "contexts")
+    with processes.start(lm.device) as here:
+        if not here.alone:
+            here.require_alike({"model": _digest(lm), "text": corpus.fingerprint})
+        return _evaluate_corpus(lm, corpus, split, convention, check_normalised, contexts)
+
+
+def _evaluate_corpus(
+    lm: LM,
+    corpus: Corpus,
+    split: str,
+    convention: Convention | None,
+    check_normalised: bool,
+    contexts: int,
+) -> CorpusEvaluation:
     found = lm.perplexity(corpus, split=split, convention=convention or lm.convention)
     tokens, deviation = corpus.split(split), None
     if check_normalised:
@@ -200,15 +217,17 @@ def deviation_from_one(
     tokens = _stream(tokens)
     bounds = sentence_bounds(tokens, -1 if predictor.end is None else predictor.end)
     generator = np.random.Generator(np.random.PCG64(seed))
-    worst = 0.0
-    for _ in range(contexts):
+    worst, here = 0.0, processes.current()
+    for number in range(contexts):
         sentence = generator.integers(len(bounds) - 1)
         last = generator.integers(bounds[sentence], bounds[sentence + 1])
+        if number % here.count != here.number:
+            continue
         context = tokens[max(bounds[sentence], last - 200) : last].astype(np.int64)
         log_probs = predictor.next_token(torch.from_numpy(context).unsqueeze(0))
         total = float(log_probs.double().exp().sum())
         worst = max(worst, abs(total - 1) if math.isfinite(total) else math.inf)
-    return worst
+    return max(here.from_each(worst))
 
 
 def sum_over_sentences(
@@ -287,6 +306,16 @@ def unigram_perplexity(train: np.ndarray, tokens: np.ndarray, vocabulary_size: i
 def _perplexity(log_prob: float, tokens: int) -> float:
     per_token = -log_prob / tokens
     return math.exp(per_token) if per_token < 700 else math.inf
+
+
+def _digest(lm: LM) -> str:
+    """A hash of the parameters, if the model has any."""
+    params, digest = getattr(lm, "params", None), hashlib.sha256()
+    if isinstance(params, torch.nn.Module):
+        for name, tensor in params.state_dict().items():
+            digest.update(name.encode() + b"\0")
+            digest.update(tensor.cpu().flatten().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _stream(tokens: np.ndarray) -> np.ndarray:

@@ -154,6 +154,9 @@ def find_device(name: str | torch.device) -> torch.device:
     """cpu, cuda (or cuda:1, …), or auto: a GPU if there is one. ValueError if it is not there."""
     import torch
 
+    from bighmm.base.processes import local_device
+
+    name = local_device(str(name))
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

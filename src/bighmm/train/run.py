@@ -144,11 +144,8 @@ def train_locked(
     if fit is not None:
         trained = _count(folder, recipe, texts, fit, watch)
     else:
-        with here.first_does() as mine, watch.clustering() as progress:
-            if mine:
-                lm = new_model(recipe, corpus, progress)
-        if not here.first:
-            lm = new_model(recipe, corpus)  # with the clusters that the first has stored
+        with watch.clustering() as progress:
+            lm = new_model(recipe, corpus, progress)
         lm = lm.to(device, recipe.training.matmul_dtype)
         here.copy_first_([p.data for p in lm.params.parameters()])
         trained = _train_in_steps(folder, recipe, texts, lm, resume, watch, should_stop)

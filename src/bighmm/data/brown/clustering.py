@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from itertools import count as numbers
 
 import numpy as np
 
 from bighmm.data.brown.bigrams import Bigrams
 from bighmm.data.brown.exchange import exchange_words
 from bighmm.data.brown.window import Window
-from bighmm.data.counting import count_pairs, count_tokens
+from bighmm.data.counting import Counted, count
 
 Progress = Callable[[int, int], None]
 
@@ -32,6 +32,7 @@ def cluster(
     *,
     exchange: int = 3,
     progress: Progress | None = None,
+    counted: Counted | None = None,
 ) -> Clusters:
     """A partition of the word types 0..V-1 into `classes` classes of high AMI.
 
@@ -39,6 +40,7 @@ def cluster(
     exchange: the largest number of sweeps in which every word moves to the class that gives the
         highest AMI. They end early if no word moves.
     progress: called with the number of words processed, and of how many.
+    counted: the counts of the stream, where they are known.
 
     Types that do not occur are distributed in the order of their ids, each to the class that has
     the fewest types then. The result is deterministic: words of equal frequency are taken in the
@@ -49,16 +51,17 @@ def cluster(
     """
     tokens = np.asarray(tokens)
     _check_tokens(tokens, vocabulary_size)
-    frequency = count_tokens(tokens, vocabulary_size)
+    counted = count(tokens, vocabulary_size) if counted is None else counted
+    frequency = counted.tokens
     occurring = int(np.count_nonzero(frequency))
     _check_numbers(classes, occurring, exchange)
     by_rank = np.argsort(-frequency, kind="stable")  # ids, the most frequent first
     rank = np.empty_like(by_rank)
     rank[by_rank] = np.arange(vocabulary_size)
-    pairs, counts = count_pairs(tokens, vocabulary_size)
+    pairs, counts = counted.pairs, counted.times
     first, second = np.divmod(pairs, vocabulary_size)
     bigrams = Bigrams.of(rank[first] * occurring + rank[second], counts, occurring)
-    del pairs, counts, first, second
+    del pairs, counts, counted, first, second
     total = occurring * (1 + exchange)
     tick = _ticker(progress, total)
 
@@ -123,7 +126,7 @@ def _merge_paths(bigrams: Bigrams, class_of: np.ndarray, classes: int) -> list[s
 
 def _ticker(progress: Progress | None, total: int) -> Callable[[], None]:
     """A function to call once per word, which reports every 256th call."""
-    steps = count(1)
+    steps = numbers(1)
 
     def tick() -> None:
         done = next(steps)
