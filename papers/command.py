@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 from rich.markup import escape
 
+from bighmm.base import launch
 from bighmm.cli.common import AsJson, at_least_one, err, out, parse, print_json
 from papers.plots import find_matplotlib, write_plots
 from papers.report import (
@@ -119,6 +120,8 @@ def reproduce_command(argv: list[str]) -> None:
     if arguments.run:
         failed = (_run_plan if arguments.planned else _run)(paper, selected, results, arguments)
         results = read_results(paper)
+    if not launch.is_first():  # which writes and speaks
+        sys.exit(1 if failed else 0)
     if arguments.keep is not None:
         from papers.keeping import keep
 
@@ -142,6 +145,8 @@ def _check(arguments: ReproduceArguments) -> None:
         raise ValueError("--json and --markdown exclude each other; give at most one")
     if arguments.only is not None and (arguments.write_docs or arguments.plots):
         raise ValueError("--write-docs and --plots take whole tables; leave out --only")
+    if launch.asked_for() and (arguments.planned or arguments.restore):
+        raise ValueError("--planned and --restore are for one process; start it without torchrun")
     if arguments.planned and not arguments.run:
         raise ValueError("--planned says what --run trains; give both")
     given = arguments.only or arguments.seeds or arguments.jobs != 1

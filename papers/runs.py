@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from bighmm.base import processes
 from bighmm.base.locks import locked_name
 from bighmm.train.recipe import read_recipe
 from papers.jobs import Files, Job, folder_of, to_prepare
@@ -20,6 +21,7 @@ from papers.prepare import needs
 from papers.results import Results
 from papers.rows import Paper, Prepare, Step
 from papers.schedule import Task, run_tasks
+from papers.several import share_jobs
 from papers.workers import DEVIATION, Say, Workers, log_name
 
 
@@ -29,7 +31,8 @@ def reserved(paper: Paper, jobs: Sequence[Job]) -> Iterator[None]:
 
     Raises ValueError if another process makes one of them.
     """
-    with _locked(paper, [*to_prepare(paper, jobs), *jobs]):
+    everything = [*to_prepare(paper, jobs), *jobs] if processes.current().first else []
+    with _locked(paper, everything):
         yield
 
 
@@ -43,14 +46,20 @@ def reserved_plan(paper: Paper, plan: Sequence[tuple[Step, Prepare | Job]]) -> I
 def run_jobs(paper: Paper, jobs: Sequence[Job], files: Files, at_once: int, say: Say) -> list[str]:
     """Train all runs, `at_once` at the same time, and return the names of those that failed.
 
-    Folders that they need are made first; a run fails if one of its folders could not be made. On
+    Folders that they need are made first; a run fails if one of its folders could not be made.
+    Several processes of a launcher share the runs, and each trains one at a time. On
     Ctrl-C, SIGTERM or SIGHUP every run saves itself and stops, on a second one without saving. When
     all have ended, KeyboardInterrupt is raised.
     """
-    workers = Workers(paper, files, say)
-    tasks = [_preparing(workers, entry) for entry in to_prepare(paper, jobs)]
-    tasks += [_making(workers, job, 1 / at_once) for job in jobs]
-    return _failed(jobs, _run(tasks, workers, None))
+    workers, here = Workers(paper, files, say), processes.current()
+
+    def run(some: Sequence[Job], with_folders: bool) -> list[str]:
+        entries = to_prepare(paper, jobs) if with_folders else []
+        tasks = [_preparing(workers, entry) for entry in entries]
+        tasks += [_making(workers, job, 1 / max(at_once, here.count)) for job in some]
+        return _failed(some, _run(tasks, workers, None))
+
+    return run(jobs, True) if here.alone else share_jobs(here, paper, jobs, files, run)
 
 
 def run_plan(

@@ -24,6 +24,7 @@ from papers.prepare import needs
 from papers.record import record_of
 from papers.results import read_results, store_result
 from papers.rows import Paper, Prepare
+from papers.several import environment
 
 # With -P nothing is imported from the folder in which the process runs.
 BIGHMM = (sys.executable, "-P", "-c", "from bighmm.cli.main import main; main()")
@@ -208,6 +209,7 @@ class Workers:
                     stdout=subprocess.PIPE if "--json" in words else file,
                     stderr=file,
                     process_group=0,
+                    env=environment(),
                 )
                 self.processes.add(process)
             try:

@@ -74,7 +74,8 @@ def evaluate_corpus(
     check_at_least_one(contexts, "contexts")
     with processes.start(lm.device) as here:
         if not here.alone:
-            here.require_alike({"model": _digest(lm), "text": corpus.fingerprint})
+            text = hashlib.sha256(np.ascontiguousarray(corpus.split(split))).hexdigest()
+            here.require_alike({"model": _digest(lm), "text": text})
         return _evaluate_corpus(lm, corpus, split, convention, check_normalised, contexts)
 
 
