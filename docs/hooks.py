@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from typing import Any
 
+from bighmm.answers.objects import Perplexity
+from bighmm.answers.questions import QUESTIONS
+from bighmm.answers.schemas import keys_of, objects_in, schema_of, type_name
+from bighmm.base.docstrings import field_docstrings
 from bighmm.cli.flags import Flag, commands_with_flags, flags_of
 from bighmm.cli.main import COMMANDS
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
+from bighmm.lm.rules.asked import AskedRule
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
 from bighmm.train.recipe import SECTIONS
 
@@ -20,6 +27,8 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
     if "<!-- security -->" in markdown:
         text = (Path(__file__).parent.parent / "SECURITY.md").read_text(encoding="utf-8")
         markdown = markdown.replace("<!-- security -->", text.partition("\n")[2])
+    if "<!-- objects -->" in markdown:
+        markdown = markdown.replace("<!-- objects -->", _objects())
     if "<!-- recipe -->" in markdown:
         markdown = markdown.replace("<!-- recipe -->", _recipe())
     return markdown
@@ -47,6 +56,34 @@ def _recipe() -> str:
     return "\n\n".join(parts)
 
 
+def _objects() -> str:
+    """A table for every object that answers a question, with the objects in it; and for rules."""
+    answered = {name: question.answer for name, question in QUESTIONS.items()}
+    parts = []
+    for name, answer in {**answered, "eval": Perplexity}.items():
+        for number, each in enumerate(objects_in(answer)):
+            about = inspect.getdoc(each) or ""
+            title = f"## {name}" if number == 0 else f"### {name}: {each.__name__}"
+            rows = [
+                _cells(
+                    f"`{key.name}`" + ("" if key.required else " (not always)"),
+                    type_name(key.hint),
+                    key.about,
+                )
+                for key in keys_of(each)
+            ]
+            parts += [title, about, "\n".join(["| key | value | |", "|---|---|---|", *rows])]
+    texts, schema = field_docstrings(AskedRule), schema_of(AskedRule)["properties"]
+    rows = [_cells(f"`{name}`", _kind(schema[name]), texts[name]) for name in schema]
+    parts += ["## Rules in requests", "\n".join(["| key | value | |", "|---|---|---|", *rows])]
+    return "\n\n".join(parts)
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    found = schema.get("type") or [option["type"] for option in schema["anyOf"]]
+    return found if isinstance(found, str) else " or ".join(found)
+
+
 def _fields(section: type) -> str:
     rows = [
         _row(flag.name.removeprefix("--no-").removeprefix("--").replace("-", "_"), flag)
@@ -59,5 +96,8 @@ def _row(name: str, flag: Flag) -> str:
     about = flag.about.removeprefix("Turns this off: ") if "--" not in name else flag.about
     value = " ".join(f"`{choice}`" for choice in flag.choices)
     default = "" if flag.default in (None, "", ()) else f"`{flag.default}`"
-    cells = [f"`{name}`", value, default, about]
+    return _cells(f"`{name}`", value, default, about)
+
+
+def _cells(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from bighmm.answers.questions import QUESTIONS, Question
     from bighmm.answers.rules import rule
     from bighmm.answers.text import next_words, sample, score
+    from bighmm.lm.rules.asked import AskedRule
 
 __all__ = [
-    *("QUESTIONS", "Question", "evaluate", "fill", "next_words", "posterior", "rule"),
+    *("QUESTIONS", "AskedRule", "Question", "evaluate", "fill", "next_words", "posterior", "rule"),
     *("sample", "score", "states", "tag"),
 ]
 
@@ -32,9 +33,10 @@ __getattr__ = lazy_names(
     {
         "bighmm.answers.evaluation": ("evaluate",),
         "bighmm.answers.gaps": ("fill",),
-        "bighmm.answers.questions": ("QUESTIONS", "Question"),
+        "bighmm.answers.questions": ("QUESTIONS", "AskedRule", "Question"),
         "bighmm.answers.rules": ("rule",),
         "bighmm.answers.inspection": ("posterior", "states", "tag"),
         "bighmm.answers.text": ("next_words", "sample", "score"),
+        "bighmm.lm.rules.asked": ("AskedRule",),
     },
 )

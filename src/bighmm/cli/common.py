@@ -177,13 +177,14 @@ def parse(arguments: type[T], argv: list[str], command: str) -> T:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             return tyro.cli(arguments, args=argv, prog=command, config=config)
     except SystemExit:
-        reason = re.search(
-            r"^[│|] ((?:Error|Missing|Unrec|Invalid).*?) *[│|]$", said.getvalue(), re.M
-        )
-        raise ValueError(
-            f"{reason[1] if reason else f'{command} cannot be asked like this'}; {command} --help "
-            "says what it takes"
-        ) from None
+        raise ValueError(f"{_reason(said.getvalue())}; {command} --help says more") from None
+
+
+def _reason(box: str) -> str:
+    """What the parser says is wrong, without the box around it: between its first two rules."""
+    lines = [line.strip(" |\u2502") for line in box.splitlines()]
+    parts = " ".join("\n" if re.fullmatch(r"[-\u2500]{3,}", line) else line for line in lines)
+    return " ".join(parts.split("\n")[1].split()) if "\n" in parts else "the flags cannot be read"
 
 
 def flag_value(argv: list[str], name: str) -> str | None:

@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command of `argv`, or of the command line; a mistake exits with status 2."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_usage())
+        call(lambda: print(_usage()))
         sys.exit(0 if argv else 2)
     if argv[0] == "--version":
         print(bighmm.__version__)

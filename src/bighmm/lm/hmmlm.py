@@ -129,7 +129,8 @@ class HMMLM(OnHub, tags=["hmm"]):
 
     def log_prob(self, text: str, ended: bool = True) -> float:
         """log p(text) in nats, with its end mark; unless `ended`, of all texts that begin so."""
-        return float(self.hmm().log_prob([self.encode(text + "\n" if ended else text)]))
+        ids = self.encode(text)
+        return float(self.hmm().log_prob([[*ids, self.tokenizer.end] if ended else ids]))
 
     def next_words(
         self,

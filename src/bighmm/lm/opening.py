@@ -103,8 +103,7 @@ def corpus_for(path: str | Path, data: str | None = None) -> Corpus:
     """
     from bighmm.data.corpus import prepare
 
-    if data is not None and not data.strip():
-        raise ValueError("the name of the corpus is empty; give pydoc, a text file or a folder")
+    _check_name(data)
     return prepare(trained_on(path) if data is None else data, tokenizer=find_model(path))
 
 
@@ -116,11 +115,18 @@ def text_for(path: str | Path, data: str | None, split: str | None) -> tuple[Any
     """
     from bighmm.data.whole import encode_whole, has_splits
 
+    _check_name(data)
     if data is not None and split is None and not has_splits(data):
         from bighmm.data.tokenizers import load_tokenizer
 
         return encode_whole(data, load_tokenizer(find_model(path))), WHOLE
     return corpus_for(path, data), split or "test"
+
+
+def _check_name(data: str | None) -> None:
+    """Raises ValueError for an empty name, which would be the current folder."""
+    if data is not None and not data.strip():
+        raise ValueError("the name of the corpus is empty; give pydoc, a text file or a folder")
 
 
 def trained_on(run: str | Path) -> str:

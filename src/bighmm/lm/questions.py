@@ -300,7 +300,7 @@ def _batches(lm: LM, texts: Iterable[str]) -> Iterator[list[tuple[str, list[int]
     some: list[tuple[str, list[int]]] = []
     longest = 0
     for text in texts:
-        row = lm.encode(text + "\n")
+        row = [*lm.encode(text), lm.tokenizer.end]
         longest = max(longest, len(row))
         if some and (len(some) == LINES_AT_ONCE or (len(some) + 1) * longest > TOKENS_AT_ONCE):
             yield some

@@ -67,7 +67,7 @@ def json_schema(schema: str | dict[str, Any], tokenizer: Tokenizer) -> Rule:
 def _shortened(text: str) -> str:
     """A text in a message, on one line and cut if it is long."""
     text = " ".join(text.split())
-    return text if len(text) <= 200 else f"{text[:197]}..."
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _drops_first_space(tokenizer: Tokenizer, contents: list[bytes | None]) -> bool:
