@@ -2,20 +2,24 @@
 
     python benchmarks/transcript.py runs/pydoc-4096
 
-Every command is run as it is printed, in a process of its own; its standard output and standard
-error are what the page shows. The model is what `bighmm train` leaves.
+Every command is run as it is printed; its standard output and standard error are what the page
+shows. The model is what `bighmm train` leaves.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+
+from bighmm.cli.common import models_stay_open
+from bighmm.cli.main import main as bighmm
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "learn" / "transcript.md"
 SHOWN = "runs/pydoc-4096"
@@ -109,9 +113,8 @@ def main(arguments: Arguments) -> None:
         parts.append(f"## {title}\n\n{about}\n")
         asked = [line.removeprefix("> ") for line in commands if line.startswith("> ")]
         if asked:
-            said = run(["ask", SHOWN], arguments.run, "\n".join(asked) + "\n")
-            shown = "\n".join(f"> {line}" for line in asked)
-            parts.append(f"```text\n$ bighmm ask {SHOWN}\n{shown}\n\n{said}```\n")
+            said = [f"> {line}\n{run(['ask', SHOWN], arguments.run, line)}" for line in asked]
+            parts.append(f"```text\n$ bighmm ask {SHOWN}\n{''.join(said)}```\n")
             continue
         for command in commands:
             said = run(shlex.split(command)[1:], arguments.run)
@@ -122,19 +125,20 @@ def main(arguments: Arguments) -> None:
 def run(words: list[str], model: Path, typed: str = "") -> str:
     """What a command prints, on standard output and standard error together."""
     argv = [str(model) if word == SHOWN else word for word in words]
-    done = subprocess.run(
-        [sys.executable, "-u", "-m", "bighmm", *argv],
-        input=typed,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"COLUMNS": "100"},
-        check=False,
-    )
-    if done.returncode not in (0, 2):
-        raise SystemExit(f"bighmm {shlex.join(argv)} failed:\n{done.stdout}")
-    return done.stdout.replace(str(model), SHOWN)
+    said, stdin = io.StringIO(), sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(typed.encode()))
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            bighmm(argv)
+    except SystemExit as end:
+        if end.code not in (None, 0, 2):
+            raise SystemExit(f"bighmm {shlex.join(argv)} failed:\n{said.getvalue()}") from None
+    finally:
+        sys.stdin = stdin
+    return said.getvalue().replace(str(model), SHOWN)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    os.environ["COLUMNS"] = "100"
+    with models_stay_open():  # what is printed is the same, and it takes seconds
+        main(tyro.cli(Arguments))

@@ -135,11 +135,12 @@ _KEPT_OPEN: dict[Any, Any] | None = None
 def models_stay_open() -> Iterator[None]:
     """Commands that run within it open each model, and the corpus of a run, once."""
     global _KEPT_OPEN
-    _KEPT_OPEN = {}
+    before = _KEPT_OPEN
+    _KEPT_OPEN = {} if before is None else before
     try:
         yield
     finally:
-        _KEPT_OPEN = None
+        _KEPT_OPEN = before
 
 
 def open_corpus(path: Path, data: str | None) -> Corpus:
