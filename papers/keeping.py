@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -89,7 +90,7 @@ def restore(paper: Paper, folder: Path, say: Say) -> list[str]:
 
 def _packed(run: Path) -> bytes:
     """The folder of a finished run, its weights rounded, as a compressed archive."""
-    lm = open_model(run)
+    lm: Any = open_model(run)
     with torch.no_grad():
         for parameter in lm.params.parameters():
             parameter.copy_(parameter.bfloat16().float())

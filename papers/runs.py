@@ -80,9 +80,11 @@ def run_plan(
     workers = Workers(paper, files, say)
     tasks = []
     for step, what in plan:
-        make = _preparing if isinstance(what, Prepare) else _making
-        tasks.append(make(workers, what, step.load))
-        if isinstance(what, Job) and _to_check(paper, results, what):
+        if isinstance(what, Prepare):
+            tasks.append(_preparing(workers, what, step.load))
+            continue
+        tasks.append(_making(workers, what, step.load))
+        if _to_check(paper, results, what):
             folder = folder_of(paper, what.name)
             check = partial(workers.check, what)
             tasks.append(Task(f"{folder} check", check, frozenset([folder]), load=0.0))

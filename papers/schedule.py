@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ def run_tasks(
 
 
 def _to_begin(
-    waiting: Sequence[Task], running: Sequence[Task], ended: dict[str, bool], names: set[str]
+    waiting: Sequence[Task], running: Iterable[Task], ended: dict[str, bool], names: set[str]
 ) -> list[Task]:
     """The tasks that can begin now."""
     found, load, full = [], sum(task.load for task in running), False
