@@ -18,6 +18,7 @@ from papers.prepare import is_there, named_in, needs, unprepared
 from papers.results import Results, run_name
 from papers.rows import Paper, Prepare, Row, Step, Table
 
+DEVIATION = "largest_deviation_from_one"  # of next-word probabilities, in a record
 SEEDS = range(1, 10)  # of runs that a plan names, beside those of their tables
 
 
@@ -89,11 +90,20 @@ def is_finished(paper: Paper, job: Job) -> bool:
     return (paper.runs / job.name / "result.json").is_file()
 
 
+def to_check(paper: Paper, results: Results, job: Job) -> bool:
+    """Whether it is to be checked that the model of a run is normalised."""
+    if not paper.check_normalised or read_recipe(job.recipe).model.family != "hmm":
+        return False
+    stored = results.of(job.row).get(job.seed)
+    return stored is None or DEVIATION not in stored.fields
+
+
 def planned(paper: Paper, results: Results) -> list[tuple[Step, Prepare | Job]]:
     """What the plan of a paper has still to make, in its order.
 
     A run is made again if its result is stored but its folder is gone and something else in the
-    plan needs it. Raises ValueError if the paper has no plan, or if it names something unknown.
+    plan needs it. One that is there, but was not checked, is part of it. Raises ValueError if the
+    paper has no plan, or if it names something unknown.
     """
     if not paper.plan:
         raise ValueError(f"{paper.name} has no plan; leave out --planned")
@@ -111,7 +121,8 @@ def planned(paper: Paper, results: Results) -> list[tuple[Step, Prepare | Job]]:
         job, entry = jobs.get(step.makes), entries.get(step.makes)
         lacks = job is not None and job.seed not in results.of(job.row)
         gone = job is not None and step.makes in needed and not is_finished(paper, job)
-        if job is not None and (lacks or gone):
+        there = job is not None and is_finished(paper, job)
+        if job is not None and (lacks or gone or (there and to_check(paper, results, job))):
             needed |= set(job.needs)
             found.append((step, job))
         elif entry is not None and step.makes in needed and not is_there(entry, paper):

@@ -15,14 +15,13 @@ from functools import partial
 
 from bighmm.base import processes
 from bighmm.base.locks import locked_name
-from bighmm.train.recipe import read_recipe
-from papers.jobs import Files, Job, folder_of, to_prepare
+from papers.jobs import Files, Job, folder_of, to_check, to_prepare
 from papers.prepare import needs
 from papers.results import Results
 from papers.rows import Paper, Prepare, Step
 from papers.schedule import Task, run_tasks
 from papers.several import share_jobs
-from papers.workers import DEVIATION, Say, Workers, log_name
+from papers.workers import Say, Workers, log_name
 
 
 @contextlib.contextmanager
@@ -84,7 +83,7 @@ def run_plan(
             tasks.append(_preparing(workers, what, step.load))
             continue
         tasks.append(_making(workers, what, step.load))
-        if _to_check(paper, results, what):
+        if to_check(paper, results, what):
             folder = folder_of(paper, what.name)
             check = partial(workers.check, what)
             tasks.append(Task(f"{folder} check", check, frozenset([folder]), load=0.0))
@@ -111,14 +110,6 @@ def _making(workers: Workers, job: Job, load: float) -> Task:
     at_once = max(1, round(1 / load)) if load else 1
     work = partial(workers.make, job, at_once)
     return Task(folder_of(workers.paper, job.name), work, frozenset(job.needs), load)
-
-
-def _to_check(paper: Paper, results: Results, job: Job) -> bool:
-    """Whether it is to be checked that the model of a run is normalised."""
-    if not paper.check_normalised or read_recipe(job.recipe).model.family != "hmm":
-        return False
-    stored = results.of(job.row).get(job.seed)
-    return stored is None or DEVIATION not in stored.fields
 
 
 def _failed(jobs: Sequence[Job], ended: dict[str, bool]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 from bighmm.base.files import write_json
 from bighmm.base.json_files import read_json
 from bighmm.train.recipe import differences, from_saved, located, read_recipe
-from papers.jobs import Files, Job, folder_of
+from papers.jobs import DEVIATION, Files, Job, folder_of
 from papers.prepare import needs
 from papers.record import record_of
 from papers.results import read_results, store_result
@@ -28,7 +28,6 @@ from papers.several import environment
 
 # With -P nothing is imported from the folder in which the process runs.
 BIGHMM = (sys.executable, "-P", "-c", "from bighmm.cli.main import main; main()")
-DEVIATION = "largest_deviation_from_one"  # of next-word probabilities, in a record
 
 Say = Callable[[str], None]
 

@@ -102,7 +102,7 @@ def test_when_the_time_is_over():
     assert run_tasks(tasks, stopped.set, until=time.monotonic() + 0.05) == {"long": False}
 
 
-def test_a_plan(reproduce, names, lines, data, pretend, plan):
+def test_a_plan(reproduce, small, names, lines, data, pretend, plan):
     done = reproduce("small", "--run", "--planned", *data)
     assert done.status == 0, done.err
     said = done.err.splitlines()
@@ -117,6 +117,12 @@ def test_a_plan(reproduce, names, lines, data, pretend, plan):
     assert [run["at_once"] for run in lines()] == [2, 2, 1]
     assert all(run["largest_deviation_from_one"] == 1e-6 for run in lines())
     assert "to make: nothing\n" in reproduce("small", "--run", "--planned").err
+
+    path = small / "results" / "table1.jsonl"  # as if the time had been over before the checks
+    path.write_text(path.read_text().replace("largest_deviation_from_one", "unknown"))
+    done = reproduce("small", "--run", "--planned", *data)
+    assert "hmm-words: was trained before\n" in done.err and "hmm-words-seed2: next" in done.err
+    assert all(run["largest_deviation_from_one"] == 1e-6 for run in lines())
 
 
 def test_a_plan_in_several_sittings(reproduce, names, data, pretend, plan):
