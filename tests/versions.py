@@ -22,7 +22,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("fast", "sentencepiece", "plot")
+EXTRAS = ("explore", "fast", "sentencepiece", "plot")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "triton")  # of the extra `dev`
 RAISED = {"huggingface_hub", "tokenizers", "safetensors"}  # by what transformers itself asks for
 # Not what is made of the documentation and of stored results, for which versions do not matter.
