@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
@@ -82,13 +83,14 @@ def _run(cases: list[Case], work: Any, place: Path, jobs: int) -> list[tuple[Cas
     # No thread of its own: the processes are forked from this one.
     with Progress(*columns, TimeElapsedColumn(), console=console, auto_refresh=False) as progress:
         task, shown = progress.add_task("cases", total=len(cases)), 0.0
-        for case, outcome in run_cases(cases, work, place, jobs):
-            found.append((case, outcome))
-            failed = sum(outcome.failed for _, outcome in found)
-            progress.update(task, advance=1, description=f"{case.kind}, {failed} failed")
-            if time.monotonic() - shown > 0.5:
-                progress.refresh()
-                shown = time.monotonic()
+        with contextlib.suppress(KeyboardInterrupt):  # what was done until then is told
+            for case, outcome in run_cases(cases, work, place, jobs):
+                found.append((case, outcome))
+                failed = sum(outcome.failed for _, outcome in found)
+                progress.update(task, advance=1, description=f"{case.kind}, {failed} failed")
+                if time.monotonic() - shown > 0.5:
+                    progress.refresh()
+                    shown = time.monotonic()
         progress.refresh()
     return sorted(found, key=lambda one: (one[0].kind, one[0].number))
 
@@ -133,6 +135,7 @@ def _result(
     return {
         "configuration": {
             "cases": sum(sum(tally.counts.values()) for tally in tallies.values()),
+            "asked": asked.cases,  # fewer are done if it is interrupted
             "seed": asked.seed,
             "kinds": kinds,
             "seconds_of_a_case": SECONDS,

@@ -40,10 +40,13 @@ def prepare(kinds: Sequence[str]) -> None:
 
 
 def cases_of(kinds: Sequence[str], number: int, seed: int) -> list[Case]:
-    """About `number` cases of these kinds by their shares, at least one of each."""
+    """About `number` cases of these kinds by their shares, at least one of each.
+
+    The kinds take turns, so that those of an interrupted run are of all kinds as well.
+    """
     total = sum(ATTACKS[kind][1] for kind in kinds)
-    return [
-        Case(kind, seed, i)
-        for kind in kinds
-        for i in range(max(1, round(number * ATTACKS[kind][1] / total)))
-    ]
+    found = []
+    for kind in kinds:
+        count = max(1, round(number * ATTACKS[kind][1] / total))
+        found += [((i + 0.5) / count, Case(kind, seed, i)) for i in range(count)]
+    return [case for _, case in sorted(found, key=lambda one: one[0])]
