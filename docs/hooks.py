@@ -1,8 +1,9 @@
-"""Tables of flags and recipe fields, and SECURITY.md, put into pages when the site is built."""
+"""Tables of flags, recipe fields and figures, and SECURITY.md, put into pages of the site."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
         markdown = markdown.replace("<!-- security -->", text.partition("\n")[2])
     if "<!-- objects -->" in markdown:
         markdown = markdown.replace("<!-- objects -->", _objects())
+    if "<!-- defaults -->" in markdown:
+        markdown = markdown.replace("<!-- defaults -->", _defaults())
     if "<!-- recipe -->" in markdown:
         markdown = markdown.replace("<!-- recipe -->", _recipe())
     return markdown
@@ -41,6 +44,28 @@ def _commands() -> str:
         about = command.about[0].upper() + command.about[1:]
         parts += [f"## {command.name}", f"{about}.", "\n".join([*HEAD, *rows])]
     return "\n\n".join(parts)
+
+
+def _defaults() -> str:
+    """The table of what default settings give on texts of several sizes."""
+    path = Path(__file__).parent.parent / "results" / "cpu" / "defaults.json"
+    lines = [
+        "| text | states in blocks | epochs | time | valid / test | Kneser-Ney | unigram |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+        size, chosen = row["kilobytes"], row["chosen"]
+        text = f"{size:,} kB" if size < 1000 else f"{size / 1000:g} MB"
+        seconds = row["seconds"]
+        time = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
+        pairs = [
+            f"{row['valid'][name]:.1f} / {row['test'][name]:.1f}"
+            for name in ("perplexity", "kneser_ney_perplexity", "unigram_perplexity")
+        ]
+        states = f"{chosen['model.states']:,} in {chosen['model.blocks']:,}"
+        cells = [text, states, f"{row['epochs']:.2g}", time, *pairs]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _recipe() -> str:

@@ -70,8 +70,10 @@ def smaller(line: str) -> str:
     """A command with flags that make it quick."""
     if line.startswith("bighmm distill-lm"):
         return f"{line} {SMALL_LM}"
-    if not line.startswith("bighmm train") or "--resume" in line or "--family" in line:
+    if not line.startswith("bighmm train") or "--family" in line:
         return line
+    if "--resume" in line:
+        return f"{line} --epochs 0.03" if "--epochs" in line else line
     width = "" if "scalar" in line else "--width 8"
     return f"{line} --states 64 --blocks 16 {width} --epochs 0.02"
 

@@ -10,6 +10,9 @@ from bighmm.cli.main import main
 SMALL = [
     *("--states", "24", "--blocks", "4", "--width", "8"),
     *("--batch", "8", "--window", "8", "--epochs", "1", "--device", "cpu"),
+    # All that would be chosen for the text otherwise.
+    *("--start", "factored", "--state-dropout", "0.5", "--averaging", "0"),
+    *("--checks-per-epoch", "4"),
 ]
 
 

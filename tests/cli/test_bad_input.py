@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bighmm.base.locks import locked_folder, locked_name
-from bighmm.cli.train import _new_folder
+from bighmm.cli.starting import new_folder
 from bighmm.train.recipe import Recipe
 
 
@@ -201,7 +201,7 @@ class TestRunFolder:
         """Without --out, processes that start at the same time get folders of their own."""
         monkeypatch.chdir(tmp_path)
         recipe = Recipe()
-        with _new_folder(recipe) as one, _new_folder(recipe) as two:
+        with new_folder(recipe) as one, new_folder(recipe) as two:
             assert [str(one), str(two)] == ["runs/pydoc-4096", "runs/pydoc-4096-2"]
             (two / "recipe.json").touch()
         assert two.is_dir() and not one.exists()

@@ -193,11 +193,14 @@ def test_train_without_settings_is_the_quick_start(chosen, flags):
     assert (recipe.training.seed == 3) == ("--seed" in flags)
 
 
-@pytest.mark.parametrize("flags", [["--data", "x"], ["--epochs", "10"], ["--seed=1", "--batch=16"]])
-def test_train_with_settings_begins_with_the_defaults(chosen, flags):
-    recipe, _, said = chosen(*flags)
-    assert said == "" and (recipe.model, recipe.training) == (Recipe().model, Recipe().training)
-    assert recipe.options == Recipe().options != find_recipe("quickstart").options
+@pytest.mark.parametrize("flags", [[], ["--epochs", "10"], ["--seed=1", "--batch=16"]])
+def test_train_with_settings_chooses_the_others(chosen, text, flags):
+    recipe, run, said = chosen("--data", text, *flags)
+    assert said.startswith("chosen for ") and said.count("\n") == 1
+    assert recipe.model.states < Recipe().model.states
+    assert run == Path(f"runs/tiny.txt-{recipe.model.states}")
+    assert recipe.training.epochs == 10 or "--epochs" not in flags
+    assert ("epochs" in said) == ("--epochs" not in flags)
 
 
 def test_flags_go_over_the_recipe(ask, text, tmp_path):

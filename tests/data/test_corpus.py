@@ -340,10 +340,11 @@ def test_files_are_read_once_unless_they_change(tmp_path, monkeypatch):
 
 
 def test_a_line_without_end(tmp_path):
-    source = tmp_path / "a.txt.xz"
-    source.write_bytes(lzma.compress(b"a" * (1 << 25)))
-    with pytest.raises(ValueError, match=r"line 1 of .*a\.txt\.xz is longer than 16,777,216 bytes"):
-        prepare(source)
+    """Of text whose lines are sentences; raw text is cut into sentences."""
+    folder = ptb(tmp_path / "ptb")
+    (folder / "ptb.train.txt.xz").write_bytes(lzma.compress(b"a" * (1 << 25)))
+    with pytest.raises(ValueError, match=r"line 1 of .*\.txt\.xz is longer than 16,777,216 bytes"):
+        prepare(folder)
 
 
 def test_content_of_the_manifest(tmp_path):

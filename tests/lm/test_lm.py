@@ -545,10 +545,15 @@ def test_pushing_uploads_the_folder(monkeypatch):
     assert uploaded >= {"config.json", "model.safetensors", "vocab.json", "blocks.json"}
 
 
-def test_model_card_names_the_library(folder):
+def test_model_card_says_what_is_known(folder, tmp_path):
     card = (folder / "README.md").read_text()
     assert re.search("^library_name: bighmm$", card, re.M)
-    assert re.search("^license: apache-2.0$", card, re.M)
+    assert "license" not in card and "pushed" not in card and "perplexity" not in card.lower()
+    assert f"{STATES:,} states" in card and "open_model" in card
+    lm = HMMLM.from_pretrained(folder)
+    lm.save_pretrained(tmp_path / "licensed", model_card_kwargs={"license": "cc-by-4.0"})
+    card = (tmp_path / "licensed" / "README.md").read_text()
+    assert re.search("^license: cc-by-4.0$", card, re.M)
 
 
 def test_a_free_support_is_saved_with_the_weights(tmp_path):

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol
 
 MOST = 1 << 27  # bytes of a file that is read at once
 MOST_LINE = 1 << 24  # bytes of a line of text
+PIECE = 1 << 20  # bytes of a piece of a line of any length
 MOST_UNPACKED = 1000  # how many times larger than itself a packed file may become
 UNPACKED_ANYWAY = 1 << 24  # bytes that it may become however small it is
 UNPACKING = 1 << 28  # bytes of memory that unpacking may take; `xz -9` asks for 65 MiB
@@ -55,6 +56,24 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 )
             yield line
             number += 1
+
+
+def read_pieces(path: Path) -> Iterator[bytes]:
+    """As `read_lines`, with lines of any length: long ones are cut where there is a space."""
+    rest = b""
+    with _open(path) as file:
+        while part := file.readline(PIECE):
+            part, rest = rest + part, b""
+            if not part.endswith(b"\n") and len(part) >= PIECE:
+                place = part.rfind(b" ")
+                if place <= 0:
+                    place = len(part) - 1
+                    while place > 1 and part[place] & 0xC0 == 0x80:  # within a UTF-8 character
+                        place -= 1
+                part, rest = part[:place], part[place:]
+            yield part
+    if rest:
+        yield rest
 
 
 def read_part(path: Path, first: int, most: int) -> bytes:

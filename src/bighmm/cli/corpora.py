@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from bighmm.base import launch
-from bighmm.cli.common import AsJson, out, parse, print_json, printable
+from bighmm.cli.common import AsJson, flag_value, out, parse, print_json, printable
 from bighmm.train.recipe import CorpusSettings
 
 
@@ -17,6 +17,11 @@ from bighmm.train.recipe import CorpusSettings
 class DataArguments:
     """What is known about a corpus: counts, vocabulary, where it came from."""
 
+    path: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="TEXT", help="The corpus, as for --data."),
+    ] = None
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     as_json: AsJson = False
 
@@ -24,18 +29,27 @@ class DataArguments:
 def data_command(argv: list[str]) -> None:
     """Print what is known about a corpus."""
     arguments = parse(DataArguments, argv, "data")
+    settings = arguments.corpus
+    if arguments.path is not None:
+        if flag_value(argv, "--data") is not None:
+            raise ValueError(
+                f"two corpora are named, {arguments.path} and {settings.data}; give one"
+            )
+        settings = replace(settings, data=arguments.path)
     from rich.markup import escape
     from rich.table import Table
 
     from bighmm.data.corpus import SPLITS, describe
     from bighmm.train.setup import open_data
 
-    known = describe(open_data(arguments.corpus))
+    known = describe(open_data(settings))
     if arguments.as_json:
         print_json(known)
         return
     console = out()
     console.print(f"[bold]{escape(known['source']['name'])}[/] ({known['source']['kind']})")
+    if known["source"].get("cut"):
+        console.print("its lines are very long, so they were cut into sentences")
     vocabulary = known["tokenizer"]
     console.print(f"vocabulary: {vocabulary['size']:,} ({vocabulary['kind']})")
     table = Table("", "tokens", "lines", "documents", "unknown", "longest line")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from bighmm.cli.common import AsJson, flag_value, out, print_json
 from bighmm.cli.train import (
     all_arguments,
     parse_recipe,
-    stop_signals,
+    shortened,
+    stoppable_watch,
     stopped_with,
-    terminal_watch,
 )
 from bighmm.distill.settings import (
     Labelling,
@@ -30,7 +29,6 @@ from bighmm.train.recipe import Recipe, find_recipe
 
 if TYPE_CHECKING:
     from bighmm.distill.from_language_model import DistillationWatch
-    from bighmm.train.loop import Observer
 
 Texts = tyro.conf.UseAppendAction[tuple[str, ...]]
 
@@ -179,16 +177,8 @@ def _watch(run: Path) -> Iterator[tuple[DistillationWatch, Callable[[], bool]]]:
     from bighmm.cli.progress import stages_progress
     from bighmm.distill.from_language_model import DistillationWatch
 
-    shown, asked = terminal_watch(run), []
-
-    @contextmanager
-    def training() -> Iterator[Observer]:
-        with stop_signals() as should_stop, shown.training() as observer:
-            asked.append(should_stop)
-            yield observer
-
-    watch = DistillationWatch(stages_progress, dataclasses.replace(shown, training=training))
-    yield watch, lambda: any(should_stop() for should_stop in asked)
+    with stoppable_watch(run) as (watch, should_stop):
+        yield DistillationWatch(stages_progress, watch), should_stop
 
 
 @contextmanager
@@ -219,7 +209,7 @@ def _show(result: dict[str, Any]) -> None:
     console.print(f"perplexities; {stages}")
     console.print("Three texts that the HMM wrote:")
     for text in result["samples"]:
-        console.print(f"  {text!r}", markup=False)
+        console.print(f"  {shortened(text)}", markup=False)
     run, name = result["run"], result["language_model"]["name"]
     console.print(
         f"\nTry next:\n  bighmm sample {run} --n 5\n  bighmm guide {run} {name} --must WORD",

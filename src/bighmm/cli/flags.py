@@ -95,7 +95,7 @@ def _flag(field: str, hint: Any, marks: list[Any], value: Any, text: str) -> Fla
     name = names[0] if names else field.replace("_", "-")
     about = next((mark.help for mark in marks if getattr(mark, "help", None)), text)
     if hint is bool and value is True:
-        return Flag(f"--no-{name}", f"Turns this off: {about}", False, default=value)
+        return Flag(f"--no-{name}", f"Turns this off: {about}", False)
     if hint is bool:
         return Flag(f"--{name}", about, False, default=value)
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)

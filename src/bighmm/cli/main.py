@@ -34,6 +34,8 @@ COMMANDS = {
     "distill-lm": ("bighmm.cli.distill_lm", "an HMM trained on a language model's own texts"),
     "write": ("bighmm.cli.write", "a corpus that a model, or several together, write"),
     "cluster": ("bighmm.cli.corpora", "Brown clusters of a corpus"),
+    "recipes": ("bighmm.cli.recipes", "the recipes of the package"),
+    "compare": ("bighmm.cli.compare", "runs side by side: settings, figures, curves"),
     "data": ("bighmm.cli.corpora", "what is known about a corpus"),
     "reproduce": ("bighmm.cli.reproduce", "a paper's tables with our figures beside them"),
 }

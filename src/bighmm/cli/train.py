@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from bighmm.base import launch
-from bighmm.base.locks import check_free, is_unused
 from bighmm.cli.common import AsJson, check_blocks, err, flag_value, out, parse, print_json
-from bighmm.lm.opening import RECIPE
+from bighmm.cli.starting import (
+    check_folder,
+    check_of_family,
+    given_settings,
+    new_folder,
+    recipe_name,
+    run_to_resume,
+    starting_point,
+    with_defaults,
+    with_recipe_flag,
+)
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.model.options import OPTIONS as PARAMETERISATION_OPTIONS
 from bighmm.train.recipe import (
@@ -27,7 +38,6 @@ from bighmm.train.recipe import (
     ModelSettings,
     Recipe,
     TrainingSettings,
-    find_recipe,
     options_of,
 )
 
@@ -40,36 +50,70 @@ if TYPE_CHECKING:
 class RunArguments:
     recipe: Annotated[
         Path | None,
-        tyro.conf.arg(help="A TOML file of settings, or the name of a packaged one: quickstart, …"),
+        tyro.conf.arg(
+            help="A TOML file of settings, or the name of a packaged one (`bighmm recipes` lists "
+            "them). The first word of the command may be that, too."
+        ),
     ] = None
     out: Annotated[
         Path | None, tyro.conf.arg(help="The run's folder; without it, a new one in runs/.")
     ] = None
-    resume: Annotated[bool, tyro.conf.arg(help="Go on with the run in --out.")] = False
+    resume: Annotated[
+        bool,
+        tyro.conf.arg(
+            help="Go on with the run in --out; without it, with that of the recipe in runs/. With "
+            "--epochs, to so many in all."
+        ),
+    ] = False
     tensorboard: Annotated[bool, tyro.conf.arg(help="Also write TensorBoard files.")] = False
     as_json: AsJson = False
 
 
-ABOUT = "Train a hidden Markov language model."
+LONGEST_SHOWN = 200  # characters of a text that is shown as an example
+ABOUT = """Train a hidden Markov language model.
+
+bighmm train RECIPE … trains by a recipe, of a file or of the package. Without one, states, blocks,
+width, epochs, dropout, batch and averaging of an HMM that no flag sets are chosen for the size of
+the text; the defaults below are those of other models.
+"""
 OWN = [("run", RunArguments, field(default_factory=RunArguments))]
 
 
 def train_command(argv: list[str]) -> None:
     """Train a model; without any setting of it, by the packaged recipe of the quick start."""
-    recipe, found = parse_recipe(argv, "train", ABOUT, OWN, _starting_point(argv))
+    start = starting_point(argv)
+    recipe, found = parse_recipe(with_recipe_flag(argv), "train", ABOUT, OWN, start.recipe)
     arguments: RunArguments = found.run
-    if _has_no_settings(argv) and launch.is_first():
-        say = f"no settings are given, so the packaged recipe {QUICKSTART} is used"
-        err().print(say, markup=False)
+    given = given_settings(argv, recipe)
+    check_of_family(recipe.model.family, given)
+    reasons: dict[str, str] = {}
     chosen = arguments.out
+    if chosen is not None and launch.is_first():
+        check_folder(chosen, arguments.resume)  # before any work
+    resumes = arguments.resume and start.kind != "resumed" and launch.is_first()
+    if resumes and chosen is None:
+        chosen = run_to_resume(recipe, bool(given) or recipe_name(argv) is not None)
+        again = ["--resume", "--out", str(chosen), *with_recipe_flag(argv)]
+        recipe, _ = parse_recipe(again, "train", ABOUT, OWN, starting_point(again).recipe)
+    elif start.kind == "open" and not resumes:
+        filled, sentence = with_defaults(recipe, given)
+        recipe, reasons = filled.recipe, filled.reasons
+        if sentence is not None and launch.is_first():
+            say(sentence)
+    elif start.kind == "quickstart" and launch.is_first():
+        say(f"no settings are given, so the packaged recipe {QUICKSTART} is used")
+    elif start.kind == "grown" and launch.is_first():
+        say(f"what is not given is as in {recipe.initial.init_from}")
     if chosen is None and not launch.is_first():
         chosen = Path("runs")  # which only the first process writes to
-    with nullcontext(chosen) if chosen is not None else _new_folder(recipe) as run:
+    with nullcontext(chosen) if chosen is not None else new_folder(recipe) as run:
         resuming = arguments.resume
         if launch.is_first():
-            resuming = _check_folder(run, arguments.resume)
-        again = f"bighmm train --resume --out {run}"
-        result = train_in_terminal(run, recipe, resuming, again, arguments.tensorboard)
+            resuming = check_folder(run, arguments.resume)
+        again_with = f"bighmm train --resume --out {run}"
+        result = train_in_terminal(
+            run, recipe, resuming, again_with, arguments.tensorboard, reasons
+        )
     if not launch.is_first():
         return
     if arguments.as_json:
@@ -84,17 +128,51 @@ def train_arguments() -> list[type]:
 
 
 def train_in_terminal(
-    run: Path, recipe: Recipe, resuming: bool, again: str, tensorboard: bool = False
+    run: Path,
+    recipe: Recipe,
+    resuming: bool,
+    again: str,
+    tensorboard: bool = False,
+    reasons: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Train in the folder `run`, or resume there, and show the progress.
+
+    reasons: of settings that were chosen, to be stored with the recipe.
 
     On Ctrl-C the run is saved and the program ends with a message that names the command `again`.
     """
     from bighmm.train.run import train_run
 
-    with stop_signals() as should_stop, stopped_with(again):
-        watch = terminal_watch(run, tensorboard)
-        return train_run(run, recipe, resume=resuming, watch=watch, should_stop=should_stop)
+    with stopped_with(again), stoppable_watch(run, tensorboard) as (watch, should_stop):
+        return train_run(
+            run, recipe, resume=resuming, watch=watch, should_stop=should_stop, reasons=reasons
+        )
+
+
+@contextmanager
+def stoppable_watch(
+    run: Path, tensorboard: bool = False
+) -> Iterator[tuple[Watch, Callable[[], bool]]]:
+    """Callbacks that display the training of a run, and whether it should save and stop.
+
+    Before its first step a run has nothing to save, so a Ctrl-C then, as in clustering, ends it at
+    once; unless there are several processes, which stop together.
+    """
+    shown = terminal_watch(run, tensorboard)
+    if launch.asked_for():
+        with stop_signals() as should_stop:
+            yield shown, should_stop
+        return
+    asked: list[Callable[[], bool]] = []
+
+    @contextmanager
+    def training() -> Iterator[Observer]:
+        with stop_signals() as should_stop, shown.training() as observer:
+            asked.append(should_stop)
+            yield observer
+
+    watch = dataclasses.replace(shown, training=training)
+    yield watch, lambda: any(should_stop() for should_stop in asked)
 
 
 def terminal_watch(run: Path, tensorboard: bool = False) -> Watch:
@@ -151,6 +229,12 @@ def say(sentence: str) -> None:
     err().print(sentence, markup=False)
 
 
+def shortened(text: str) -> str:
+    """A text on one line, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN].rstrip()} …"
+
+
 def parse_recipe(
     argv: list[str],
     command: str,
@@ -174,7 +258,8 @@ def parse_recipe(
     default = start.options if type(start.options) is options else options()
     found: Any = parse(_arguments(about, own, start, default, without), argv, command)
     sections = {field.name: getattr(start, field.name) for field in dataclasses.fields(start)}
-    return Recipe(**{name: getattr(found, name, value) for name, value in sections.items()}), found
+    made = {name: _plain(getattr(found, name, value)) for name, value in sections.items()}
+    return Recipe(**made), found
 
 
 def all_arguments(
@@ -198,100 +283,73 @@ def _arguments(
         ("initial", InitialSettings, field(default=start.initial)),
         ("mixed", MixedSettings, field(default=start.mixed)),
     ]
-    flags = [section for section in sections if section[0] not in without]
+    flags = [
+        (name, _with_switches(kind), field(default=_as(_with_switches(kind), value.default)))
+        for name, kind, value in sections
+        if name not in without
+    ]
     made = dataclasses.make_dataclass("Arguments", [*own, *flags], frozen=True)
     made.__doc__ = about
     return made
 
 
-def _starting_point(argv: list[str]) -> Recipe:
-    """The recipe that flags change: that of --recipe, of the run to resume, or a default."""
-    if name := flag_value(argv, "--recipe"):
-        return find_recipe(name)
-    if _has_no_settings(argv):
-        return find_recipe(QUICKSTART)
-    folder = flag_value(argv, "--out")
-    if "--resume" in argv and folder and (Path(folder) / RECIPE).exists():
-        from bighmm.train.run import saved_recipe
-
-        return saved_recipe(Path(folder))[0]
-    return Recipe()
-
-
-def _has_no_settings(argv: list[str]) -> bool:
-    """Whether the flags say nothing about corpus, model and training but device and seed."""
-    words = iter(argv)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in ("--out", "--device", "--seed"):
-            if not equals:
-                next(words, None)  # its value
-        elif word not in ("--json", "--tensorboard"):
-            return False
-    return True
+@functools.cache
+def _with_switches(kind: type) -> type:
+    """The dataclass with what is on by default marked so, as its flag is --no-NAME."""
+    hint = tyro.conf.arg(help_behavior_hint="(on unless this is given)")
+    fields = [
+        (field.name, Annotated[bool, hint], dataclasses.field(default=True))
+        for field in dataclasses.fields(kind)
+        if field.default is True
+    ]
+    if not fields:
+        return kind
+    extra = {"__doc__": kind.__doc__, "__module__": kind.__module__, "plain": kind}
+    return dataclasses.make_dataclass(
+        kind.__name__, fields, bases=(kind,), frozen=True, namespace=extra
+    )
 
 
-@contextmanager
-def _new_folder(recipe: Recipe) -> Iterator[Path]:
-    """A new folder in runs/, which no other process gets; removed at the end if it is empty."""
-    what = recipe.model.states if recipe.model.family == "hmm" else recipe.model.family
-    name = f"{Path(recipe.corpus.data).name or 'corpus'}-{what}"
-    folder, number = Path("runs") / name, 2
-    while True:
-        try:
-            folder.mkdir(parents=True)
-            break
-        except FileExistsError:
-            folder, number = Path("runs") / f"{name}-{number}", number + 1
-    try:
-        yield folder
-    finally:
-        with suppress(OSError):  # it holds a run
-            folder.rmdir()
-            folder.parent.rmdir()
+def _plain(section: Any) -> Any:
+    """A section of a recipe, of the dataclass that `_with_switches` was given."""
+    return _as(getattr(section, "plain", type(section)), section)
 
 
-def _check_folder(run: Path, resume: bool) -> bool:
-    """Whether a run is resumed; ValueError if the folder holds none, or one that should not be."""
-    check_free(run)  # first, as what is there is what another process has written so far
-    if launch.restarted():
-        return (run / RECIPE).exists()
-    if resume:
-        if not (run / RECIPE).exists():
-            raise ValueError(f"{run} holds no run to resume; leave out --resume to start one")
-        return True
-    if not is_unused(run):
-        raise ValueError(
-            f"{run} already holds a run or other files; choose another --out, or add --resume"
-        )
-    return False
+def _as(kind: type, section: Any) -> Any:
+    """The values of one dataclass in another with the same fields."""
+    if type(section) is kind:
+        return section
+    return kind(**{f.name: getattr(section, f.name) for f in dataclasses.fields(section)})
 
 
 def _show(run: Path, result: dict[str, Any], is_hmm: bool) -> None:
     from rich.table import Table
 
+    from bighmm.train.yardstick import verdict_of
+
     console = out()
-    table = Table("held-out text", "perplexity", "unigram", "tokens")
+    counted = "kneser_ney_perplexity" in result["test"]
+    others = ["unigram", *(["Kneser-Ney"] if counted else [])]
+    table = Table("held-out text", "perplexity", *others, "tokens")
     for split in ("valid", "test"):
         found = result[split]
-        table.add_row(
-            split,
-            f"{found['perplexity']:.2f}",
-            f"{found['unigram_perplexity']:.2f}",
-            f"{found['tokens']:,}",
-        )
+        names = ["perplexity", "unigram_perplexity", *(["kneser_ney_perplexity"] * counted)]
+        table.add_row(split, *(f"{found[name]:.2f}" for name in names), f"{found['tokens']:,}")
     console.print(table)
+    for sentence in verdict_of(run, result):
+        console.print(sentence, markup=False)
     console.print("Three sentences it wrote:")
     for text in result["samples"]:
-        console.print(f"  {text}", markup=False)
+        console.print(f"  {shortened(text)}", markup=False)
     console.print("\nTry next:")
+    words = result["opening_words"]
     commands = [
         f"bighmm eval {run} --check-normalised",
-        f'bighmm next {run} "the name of the"',
+        f"bighmm next {run} {quote(words)}",
         f"bighmm sample {run} --n 5",
-        f'echo "the name of the file" | bighmm score {run}',
+        f"echo {quote(words)} | bighmm score {run}",
     ]
     if is_hmm:
-        commands.insert(3, f'bighmm tag {run} "the name of the file"')
+        commands.insert(3, f"bighmm tag {run} {quote(words)}")
     for command in commands:
         console.print(f"  {command}", markup=False)

@@ -156,7 +156,11 @@ def write_corpus(
 def is_prepared(source: str | Path) -> bool:
     """Whether `source` is the folder of a prepared corpus, rather than text."""
     folder = Path(source).expanduser()
-    return (folder / "manifest.json").is_file() and (folder / "train.bin").is_file()
+    return (
+        bool(str(source))
+        and (folder / "manifest.json").is_file()
+        and (folder / "train.bin").is_file()
+    )
 
 
 def open_corpus(folder: str | Path, *, verify: bool = False) -> Corpus:

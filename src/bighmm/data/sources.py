@@ -16,6 +16,9 @@ of files separate documents, and are not lines themselves. If there are fewer th
 then, each line is a document. Raw text without splits is divided by position: the first documents
 are train, then valid, then test. Their sizes follow the requested shares of the characters, with at
 least one document each.
+
+Raw text whose lines are very long or fewer than three, such as a file without line breaks, is cut
+into sentences first (`sentences`), which are its lines then.
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ from typing import Any
 import numpy as np
 
 from bighmm.base.files import sha256_of
-from bighmm.base.reading import read_lines, unpacked_name
+from bighmm.base.reading import read_lines, read_pieces, unpacked_name
 from bighmm.data import pydoc_corpus
+from bighmm.data.sentences import are_too_long, sentences
 
 SPLITS = ("train", "valid", "test")
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tokens")  # of the text files in a folder
@@ -67,6 +71,8 @@ class Source:
             for path in paths
         ]
         description: dict[str, Any] = {"kind": self.kind, "name": self.name, "files": files}
+        if self.kind == "text" and self._cut:
+            description["cut"] = "sentences"
         if "" in self.files:
             description["fractions"] = list(self.fractions)
         return description
@@ -96,7 +102,7 @@ class Source:
     def _split_lines(self, paths: list[Path]) -> Iterator[tuple[bool, str]]:
         """(whether the line begins a document, line) of the files of one split."""
         if self.kind == "text":
-            yield from _raw_lines(paths, self._lines_are_documents)
+            yield from _raw_lines(paths, self._lines_are_documents, self._cut)
             return
         for path in paths:
             lines = map(str.strip, _file_lines(path))
@@ -106,17 +112,23 @@ class Source:
                 yield from ((True, line) for line in lines if line)
 
     @cached_property
+    def _cut(self) -> bool:
+        """Whether lines of raw text are cut into sentences."""
+        paths = self.files["" if "" in self.files else "train"]
+        return are_too_long(line for path in paths for line in _file_lines(path, pieces=True))
+
+    @cached_property
     def _lines_are_documents(self) -> bool:
         """Whether each line of raw text is a document, because blank lines separate too few."""
         paths = self.files["" if "" in self.files else "train"]
-        documents = (starts for starts, _ in _raw_lines(paths, False) if starts)
+        documents = (starts for starts, _ in _raw_lines(paths, False, self._cut) if starts)
         return sum(itertools.islice(documents, 3)) < 3
 
     def _divided(self) -> Iterator[tuple[str, bool, str]]:
         """The lines of raw text, divided into splits."""
         first_valid, first_test = self._bounds
         document = -1
-        for starts, line in _raw_lines(self.files[""], self._lines_are_documents):
+        for starts, line in _raw_lines(self.files[""], self._lines_are_documents, self._cut):
             document += starts
             if document < first_valid:
                 yield "train", starts, line
@@ -127,7 +139,7 @@ class Source:
     def _bounds(self) -> tuple[int, int]:
         """The numbers of the first document of valid and of the first document of test."""
         sizes = array("q")  # characters of each document
-        for starts, line in _raw_lines(self.files[""], self._lines_are_documents):
+        for starts, line in _raw_lines(self.files[""], self._lines_are_documents, self._cut):
             if starts:
                 sizes.append(0)
             sizes[-1] += len(line)
@@ -152,6 +164,8 @@ def find_source(source: str | Path, valid_fraction: float, test_fraction: float)
     Raises ValueError if there is no such file or folder, it has no text or lacks a split, or the
     fractions leave nothing for one of the splits.
     """
+    if not str(source):
+        raise ValueError("the corpus is empty; give pydoc, or a file or folder of text")
     if str(source) == "pydoc":
         return Source("pydoc", f"Python {sys.version.split()[0]}", Path(), {})
     path = Path(source).expanduser()
@@ -234,23 +248,32 @@ def _article_lines(lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
         before, number, filled = line, number + 1, filled or bool(line)
 
 
-def _raw_lines(paths: list[Path], lines_are_documents: bool) -> Iterator[tuple[bool, str]]:
-    """(whether the line begins a document, line) of all lines that are not blank."""
+def _raw_lines(
+    paths: list[Path], lines_are_documents: bool, cut: bool
+) -> Iterator[tuple[bool, str]]:
+    """(whether the line begins a document, line) of all lines that are not blank.
+
+    cut: whether lines are cut into sentences.
+    """
     for path in paths:
         starts = True
-        for line in _file_lines(path):
+        for line in _file_lines(path, pieces=cut):
             if line and not line.isspace():
-                yield starts or lines_are_documents, line
-                starts = False
+                for part in sentences(line) if cut else (line,):
+                    yield starts or lines_are_documents, part
+                    starts = False
             else:
                 starts = True
 
 
-def _file_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, plain or packed, without line ends."""
+def _file_lines(path: Path, pieces: bool = False) -> Iterator[str]:
+    """The lines of a text file, plain or packed, without line ends.
+
+    pieces: whether they may be of any length, and those that are very long come in pieces.
+    """
     offset = 0
     try:
-        for number, raw in enumerate(read_lines(path), 1):
+        for number, raw in enumerate((read_pieces if pieces else read_lines)(path), 1):
             line = raw.decode()
             offset += len(raw)
             yield (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")

@@ -5,19 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-from huggingface_hub import ModelHubMixin
+from huggingface_hub import ModelCard, ModelHubMixin
 
 from bighmm.base.files import hub_folder, model_folder, read_current
 from bighmm.base.json_files import read_json
 from bighmm.data.tokenizers import TOKENIZER_FILES
+from bighmm.lm.cards import CARD, about_model, card_of, written_by_us
 
 CONFIG, WEIGHTS, BLOCKS = "config.json", "model.safetensors", "blocks.json"
 OTHERS = (BLOCKS, *TOKENIZER_FILES)
 DOWNLOAD = ("revision", "cache_dir", "force_download", "local_files_only", "token")
 
 
-class OnHub(ModelHubMixin, library_name="bighmm", license="apache-2.0"):
-    """A model with `push_to_hub`; a family implements `load` and `_save_pretrained`."""
+class OnHub(ModelHubMixin, library_name="bighmm"):
+    """A model with `push_to_hub`; a family implements `load` and `_save_pretrained`.
+
+    Its card says what it is and how it is loaded, and where the card of the folder that it was read
+    from says more, such as the figures of its run, what that says. A licence is named where one is
+    given: `push_to_hub(name, model_card_kwargs={"license": "cc-by-4.0"})`.
+    """
+
+    _card: str | None = None  # that of the folder it was read from
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -32,11 +40,16 @@ class OnHub(ModelHubMixin, library_name="bighmm", license="apache-2.0"):
 
         Raises ValueError with one sentence if there is none, or a file is missing or damaged.
         """
+        def load(found: Path) -> Self:
+            lm = cls.load(found)
+            lm._card = written_by_us(found / CARD)
+            return lm
+
         path = Path(folder).expanduser()
         if model_folder(path).is_dir():
-            return read_current(lambda: model_folder(path), cls.load)
+            return read_current(lambda: model_folder(path), load)
         chosen = {name: value for name, value in options.items() if name in DOWNLOAD}
-        return cls.load(hub_folder(str(folder), **chosen))
+        return load(hub_folder(str(folder), **chosen))
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Write the model into a folder, over an earlier one if there is one; other files stay.
@@ -46,6 +59,10 @@ class OnHub(ModelHubMixin, library_name="bighmm", license="apache-2.0"):
         """
         _check_place(Path(save_directory))
         return super().save_pretrained(save_directory, **options)
+
+    def generate_model_card(self, license: str | None = None, **_: Any) -> ModelCard:
+        """The card that is saved where there is none yet."""
+        return ModelCard(card_of(self._card or about_model(self), license))
 
 
 def _check_place(folder: Path) -> None:

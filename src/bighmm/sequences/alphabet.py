@@ -12,6 +12,8 @@ import numpy as np
 from bighmm.sequences.reading import Given, Sequence
 from bighmm.sequences.rows import Rows
 
+MOST_SYMBOLS = 1 << 27  # that are numbers; each state has a probability for every one
+
 
 @dataclass(frozen=True)
 class Alphabet:
@@ -45,6 +47,11 @@ class Alphabet:
             return Alphabet(len(found), found)
         if n_symbols is None:
             n_symbols = max(int(values.max()) for values in present) + 1
+        if n_symbols > MOST_SYMBOLS:
+            raise ValueError(
+                f"symbols from 0 to {n_symbols - 1} are too many; number those that occur from 0 "
+                f"on, at most {MOST_SYMBOLS}, or give strings"
+            )
         return Alphabet(n_symbols)
 
     def rows(self, given: Given, unseen: Literal["error", "smooth", "fitting"] = "fitting") -> Rows:

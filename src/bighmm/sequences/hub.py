@@ -6,12 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelHubMixin
+from huggingface_hub import ModelCard, ModelHubMixin
+
+from bighmm.lm.cards import card_of
+
+ABOUT = """# Hidden Markov model of sequences
+
+A `SequenceHMM` of bighmm.
+
+## Load it
+
+```python
+from bighmm import SequenceHMM
+
+model = SequenceHMM.from_pretrained("FOLDER")  # that of this file, or OWNER/NAME on the hub
+```
+"""
 
 
-class HubFolder(
-    ModelHubMixin, library_name="bighmm", license="apache-2.0", tags=["hmm", "sequences"]
-):
+class HubFolder(ModelHubMixin, library_name="bighmm"):
     """What `write` writes into a folder, with the methods of the hub.
 
     The estimator is no such class itself, since its attributes are its settings alone.
@@ -22,6 +35,9 @@ class HubFolder(
 
     def _save_pretrained(self, save_directory: Path) -> None:
         self.write(save_directory)
+
+    def generate_model_card(self, license: str | None = None, **_: Any) -> ModelCard:
+        return ModelCard(card_of(ABOUT, license))
 
     @classmethod
     def _from_pretrained(cls, **options: Any) -> HubFolder:

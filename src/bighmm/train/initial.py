@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bighmm.data.corpus import Corpus
 from bighmm.data.labels import open_labels
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import open_hmm
 from bighmm.model.networks import load_pretrained
 from bighmm.train.recipe import InitialSettings, Recipe
 
@@ -34,6 +35,35 @@ def options_for(recipe: Recipe) -> Any:
         heads=config.heads,
         backbone=json.dumps(dataclasses.asdict(config)),
     )
+
+
+def model_to_begin_with(recipe: Recipe, corpus: Corpus) -> HMMLM | None:
+    """The model of `init_from`, whose words, blocks and options a recipe shares; None without one.
+
+    Raises ValueError for one that does not fit.
+    """
+    path = recipe.initial.init_from
+    if path is None:
+        return None
+    lm = open_hmm(path, "states that another HMM could begin with")
+    if lm.tokenizer.fingerprint() != corpus.tokenizer.fingerprint():
+        raise ValueError(
+            f"{path} has another vocabulary than {recipe.corpus.data}; a model begins with one of "
+            "the same words"
+        )
+    support, model = lm.params.support, recipe.model
+    blocks = None if support.partition is None else support.partition.num_blocks
+    if model.support != support.kind:
+        raise ValueError(f"{path} has a {support.kind} support, not a {model.support} one")
+    asked = corpus.tokenizer.size if model.blocks == "words" else model.blocks
+    if blocks is not None and blocks != asked:
+        raise ValueError(f"{path} has {blocks:,} blocks, which are kept; use --blocks {blocks}")
+    if model.parameterisation != lm.parameterisation:
+        raise ValueError(
+            f"{path} is a model of {lm.parameterisation} parameters, not of "
+            f"{model.parameterisation}"
+        )
+    return lm
 
 
 def initialise(lm: HMMLM, initial: InitialSettings, corpus: Corpus) -> None:

@@ -164,8 +164,13 @@ class InitialSettings:
     """A language model whose output weights the word embeddings begin with."""
     frozen_tokens: int = 0
     """For so many tokens state and word embeddings stay as they began."""
+    init_from: str | None = None
+    """A run, or a model's folder, whose parameters the model begins with. It has the same blocks
+    and as many states, or a multiple: then each state is split into several."""
+    split_noise: float = 0.01
+    """What is added to the parameters of split states, as a share of their spread."""
 
-    FOLDERS: ClassVar[tuple[str, ...]] = ("labels", "pretrained", "head")
+    FOLDERS: ClassVar[tuple[str, ...]] = ("labels", "pretrained", "head", "init_from")
 
     def folders(self) -> list[str]:
         """What the model begins with, on the disk."""
@@ -277,6 +282,28 @@ def packaged_recipes() -> list[str]:
     folder = importlib.resources.files("bighmm") / "recipes"
     names = [entry.name for entry in folder.iterdir()]
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def recipe_text(name: str | Path) -> str:
+    """The text of a recipe's file, or of the packaged recipe of that name.
+
+    Raises ValueError if there is neither.
+    """
+    if str(name) in packaged_recipes() and not Path(name).is_file():
+        file = importlib.resources.files("bighmm") / "recipes" / f"{name}.toml"
+        return file.read_text(encoding="utf-8")
+    return read_text(Path(name), MOST_RECIPE, pipes=True)
+
+
+def about_recipe(name: str) -> str:
+    """What a packaged recipe is for: the first sentence of the comment that it begins with."""
+    lines = []
+    for line in recipe_text(name).splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#").strip())
+    sentence, dot, _ = " ".join(lines).partition(". ")
+    return sentence + dot.strip()
 
 
 def read_recipe(path: str | Path) -> Recipe:

@@ -19,6 +19,8 @@ DECAYS = ("weight_decay_states", "weight_decay_words", "weight_decay_networks")
 
 def check_recipe(recipe: Recipe) -> None:
     """Raises ValueError with one sentence for a value out of range, or values that do not fit."""
+    if not recipe.corpus.data:
+        raise ValueError("data is empty; give pydoc, or a file or folder of text")
     _check_initial(recipe)
     _check_mixed(recipe)
     model, training = recipe.model, recipe.training
@@ -35,7 +37,8 @@ def check_recipe(recipe: Recipe) -> None:
         from bighmm.model.support import find_support
 
         find_support(model.support)
-    if model.support == "blocked" and model.paths is None and model.blocks != "words":
+    blocked = model.family == "hmm" and model.support == "blocked"
+    if blocked and model.paths is None and model.blocks != "words":
         check_shares(model.states, model.blocks)
     _check_regularisation(recipe)
     for key in ("epochs", "lr", "plateau_factor", "checks_per_epoch"):
@@ -110,10 +113,15 @@ def _check_initial(recipe: Recipe) -> None:
         check_range(getattr(initial, key), key)
     if initial.centroids and initial.labels is None:
         raise ValueError("centroids are those of labels; give --labels too")
+    check_range(initial.split_noise, "split_noise")
     given = initial.folders()
+    if initial.init_from is not None and (initial.pretrained or initial.head or initial.centroids):
+        raise ValueError(
+            "init_from has all parameters already; leave out pretrained, head and centroids"
+        )
     if given and recipe.model.family != "hmm":
         raise ValueError(f"{given[0]} initialises an HMM, not a model of {recipe.model.family}")
-    others = [folder for folder in given if folder != initial.labels]
+    others = [path for path in given if path not in (initial.labels, initial.init_from)]
     if others and recipe.training.optimizer != "adamw":
         raise ValueError(
             f"{others[0]} goes with the optimiser adamw, not {recipe.training.optimizer}"

@@ -30,15 +30,20 @@ from bighmm.data.mixed import rows_of
 from bighmm.data.written import writers_of
 from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline
+from bighmm.lm.cards import about_run, write_card
 from bighmm.lm.evaluation import Evaluation, unigram_perplexity
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import RECIPE, find_device, open_model
 from bighmm.lm.protocol import LM
 from bighmm.lm.questions import sample
+from bighmm.train.checkpoint import load_checkpoint
+from bighmm.train.logs import read_log
 from bighmm.train.loop import Observer, StepReport, Training
 from bighmm.train.recipe import Recipe, differences, from_saved, located
 from bighmm.train.setup import new_model, open_data, open_more
+from bighmm.train.yardstick import kneser_ney_perplexities, opening_words
 
+NOTES = ("chosen", "extended")  # of recipe.json: why settings were chosen; earlier epochs
 PARTS = (RECIPE, "checkpoint", "model", "result.json")  # that another run must not find
 Progress = Callable[[int, int], None]  # done, of how many
 
@@ -88,8 +93,14 @@ def train_run(
     resume: bool = False,
     watch: Watch | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    reasons: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Train by a recipe in a folder, or resume there, and return the contents of result.json.
+
+    A run that is resumed may have another number of epochs than before, if it has not had more: it
+    goes on as one of so many epochs would from that step.
+
+    reasons: of settings that were chosen, by "section.field", to be stored with the recipe.
 
     Raises ValueError for what cannot be done, before anything is written, `base.locks.Busy` if
     another process trains in the folder, and `train.loop.Stopped` after saving, when `should_stop`
@@ -101,7 +112,7 @@ def train_run(
         watch = (watch or Watch()) if here.first else Watch()
         lock = locked_folder(folder, say=watch.say) if here.first else nullcontext()
         with lock:
-            return train_locked(folder, recipe, resume, watch, should_stop)
+            return train_locked(folder, recipe, resume, watch, should_stop, reasons)
 
 
 def train_locked(
@@ -110,6 +121,7 @@ def train_locked(
     resume: bool,
     watch: Watch,
     should_stop: Callable[[], bool],
+    reasons: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """As `train_run`, in a folder that the caller has locked; by all processes."""
     began, named, recipe = time.monotonic(), recipe.corpus.data, located(recipe)
@@ -139,16 +151,18 @@ def train_locked(
     _check_alike(recipe, texts)
     train = corpus.split("train")
     watch.say(f"{named}: {len(train):,} training tokens, {corpus.tokenizer.size:,} words")
+    if corpus.manifest["source"].get("cut"):
+        watch.say(f"{named} has very long lines, so its sentences are the lines")
     if texts.more is not None:
         _say_of_more(recipe, corpus, texts.more, watch)
     if fit is not None:
-        trained = _count(folder, recipe, texts, fit, watch)
+        trained = _count(folder, recipe, texts, fit, watch, reasons)
     else:
         with watch.clustering() as progress:
             lm = new_model(recipe, corpus, progress)
         lm = lm.to(device, recipe.training.matmul_dtype)
         here.copy_first_([p.data for p in lm.params.parameters()])
-        trained = _train_in_steps(folder, recipe, texts, lm, resume, watch, should_stop)
+        trained = _train_in_steps(folder, recipe, texts, lm, resume, watch, should_stop, reasons)
     return _finish(folder, recipe, corpus, trained, began)
 
 
@@ -176,7 +190,10 @@ def saved_recipe(folder: Path) -> tuple[Recipe, dict[str, str]]:
     path = folder / RECIPE
     saved = read_object(path)
     asked = saved.pop("recipe", None)
-    if not {"corpus"} <= set(saved) <= {"corpus", "more"} or not isinstance(asked, dict):
+    notes = {name: saved.pop(name) for name in NOTES if name in saved}
+    known = all(isinstance(value, dict | list) for value in notes.values())
+    known = known and {"corpus"} <= set(saved) <= {"corpus", "more"}
+    if not known or not isinstance(asked, dict):
         raise ValueError(f"{path} is damaged: it does not say what the run was asked for")
     return from_saved(asked, f"{path} is damaged:"), saved
 
@@ -195,6 +212,11 @@ def _check_same_run(folder: Path, recipe: Recipe, texts: _Texts) -> None:
     if saved.mixed.more is not None and recipe.mixed.more is not None:
         mixed = dataclasses.replace(saved.mixed, more=recipe.mixed.more)
         moved = dataclasses.replace(moved, mixed=mixed)
+    longer = recipe.training.epochs != saved.training.epochs
+    if longer:
+        _check_epochs(folder, recipe.training.epochs)
+        settings = dataclasses.replace(moved.training, epochs=recipe.training.epochs)
+        moved = dataclasses.replace(moved, training=settings)
     changed = differences(located(moved), recipe)
     if changed:
         raise ValueError(
@@ -208,7 +230,30 @@ def _check_same_run(folder: Path, recipe: Recipe, texts: _Texts) -> None:
                 "resume it with the same text, or start a new run with another --out"
             )
     if saved != recipe:
-        _begin(folder, recipe, texts)
+        found = read_object(folder / RECIPE)
+        notes = {name: found[name] for name in NOTES if name in found}
+        if longer:
+            step = _steps_done(folder)
+            change = {"step": step, "epochs": saved.training.epochs}
+            notes["extended"] = [*notes.get("extended", []), change]
+        _begin(folder, recipe, texts, notes)
+
+
+def _steps_done(folder: Path) -> int:
+    """The step that a run goes on from."""
+    if existing_folder(folder / "checkpoint") is None:
+        return 0
+    return int(load_checkpoint(folder)[0].state["step"])
+
+
+def _check_epochs(folder: Path, epochs: float) -> None:
+    """Raises ValueError if a run has already had more epochs than it is asked for now."""
+    done = read_log(folder).epochs_at(_steps_done(folder))
+    if epochs < done:
+        raise ValueError(
+            f"the run {folder} has already had {done:.4g} epochs; give --epochs as the number in "
+            f"all, more than that, not {epochs:g}"
+        )
 
 
 def _say_of_more(recipe: Recipe, corpus: Corpus, more: Corpus, watch: Watch) -> None:
@@ -234,6 +279,7 @@ def _train_in_steps(
     resume: bool,
     watch: Watch,
     should_stop: Callable[[], bool],
+    reasons: dict[str, str] | None,
 ) -> _Trained:
     states = f"{recipe.model.states:,} states" if isinstance(lm, HMMLM) else recipe.model.family
     with watch.training() as observer:
@@ -243,7 +289,7 @@ def _train_in_steps(
         begun = resume and existing_folder(folder / "checkpoint") is not None
         begun = here.from_first(begun)
         if not resume and here.first:
-            _begin(folder, recipe, texts)
+            _begin(folder, recipe, texts, {"chosen": reasons} if reasons else {})
         elif begun:
             training.resume()
             observer.said(f"resumed at step {training.step} of {training.total_steps}")
@@ -267,20 +313,21 @@ def _count(
     texts: _Texts,
     fit: Callable[[Any, Corpus], Baseline],
     watch: Watch,
+    reasons: dict[str, str] | None,
 ) -> _Trained:
     """A model that is counted, not trained in steps; it takes seconds, so nothing is resumed."""
     began = time.monotonic()
     lm = fit(recipe.options, texts.corpus)
     seconds = time.monotonic() - began
-    _begin(folder, recipe, texts)
+    _begin(folder, recipe, texts, {"chosen": reasons} if reasons else {})
     replace_folder(folder / "model", lm.save_pretrained, keep_previous=False)
     watch.say(f"{recipe.model.family}, {lm.num_parameters:,} parameters; run: {folder}")
     return _Trained(lm, 0, seconds)
 
 
-def _begin(folder: Path, recipe: Recipe, texts: _Texts) -> None:
+def _begin(folder: Path, recipe: Recipe, texts: _Texts, notes: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_sealed(folder / RECIPE, {"recipe": recipe.to_dict(), **texts.fingerprints()})
+    write_sealed(folder / RECIPE, {"recipe": recipe.to_dict(), **texts.fingerprints(), **notes})
 
 
 def _finish(
@@ -289,11 +336,14 @@ def _finish(
     """Evaluate the best model on held-out text and write it all down."""
     lm, here = trained.lm, processes.current()
     figures = {}
+    counted = None if trained.steps == 0 else kneser_ney_perplexities(corpus)
     for split in ("valid", "test"):
         found = dataclasses.asdict(lm.perplexity(corpus, split=split))
         found["unigram_perplexity"] = unigram_perplexity(
             corpus.split("train"), corpus.split(split), corpus.tokenizer.size
         )
+        if counted is not None:
+            found["kneser_ney_perplexity"] = counted[split]
         figures[split] = found
     result = {
         "run": str(folder),
@@ -303,6 +353,7 @@ def _finish(
         "seconds": round(trained.seconds, 2),
         "device": str(lm.device),
         **figures,
+        "opening_words": opening_words(corpus),
         "samples": [drawn.text for drawn in sample(lm, 3, seed=recipe.training.seed)],
     }
     result["wall_seconds"] = round(time.monotonic() - began, 2)  # since the run was last started
@@ -311,4 +362,6 @@ def _finish(
     with here.first_does() as mine:
         if mine:
             write_json(folder / "result.json", result)
+            if (model := existing_folder(folder / "model")) is not None:
+                write_card(model, about_run(lm, result, len(corpus.split("train"))))
     return result

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +19,11 @@ from bighmm.data.mixed import Text, mixed_batches
 from bighmm.lm import baselines
 from bighmm.lm.baselines.neural import NeuralLM
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.lm.opening import find_device
+from bighmm.model import params
+from bighmm.model.params.splitting import split_states
 from bighmm.model.support import Support, SupportRequest, find_support
-from bighmm.train.initial import initialise, options_for
+from bighmm.train.initial import initialise, model_to_begin_with, options_for
 from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe, TrainingSettings
 
 Progress = Callable[[int, int], None]
@@ -94,17 +99,47 @@ def new_model(recipe: Recipe, corpus: Corpus, progress: Progress | None = None) 
         model = baselines.find(recipe.model.family).model
         assert issubclass(model, NeuralLM), "only these are trained in steps"
         return model(recipe.options, corpus.tokenizer, recipe.training.seed)
-    support = make_support(recipe.model, corpus, recipe.training.seed, progress)
+    source = model_to_begin_with(recipe, corpus)
+    if source is None:
+        support = make_support(recipe.model, corpus, recipe.training.seed, progress)
+    else:
+        support = source.params.support.with_states(recipe.model.states)
+    options = options_for(recipe)
+    check_room(recipe, options, support, corpus)
     lm = HMMLM(
         recipe.model.parameterisation,
-        options_for(recipe),
+        options,
         support,
         corpus.tokenizer,
         seed=recipe.training.seed,
     )
     lm.convention = recipe.training.convention
-    initialise(lm, recipe.initial, corpus)
+    if source is None:
+        initialise(lm, recipe.initial, corpus)
+    else:
+        noise, seed = recipe.initial.split_noise, recipe.training.seed
+        split_states(source.params, lm.params, noise, seed)
     return lm
+
+
+def check_room(recipe: Recipe, options: Any, support: Support, corpus: Corpus) -> None:
+    """Raises ValueError if this machine's memory cannot hold the parameters while they are trained.
+
+    AdamW has a gradient and two averages beside each; on a GPU they are still made here first.
+    """
+    name, end = recipe.model.parameterisation, corpus.tokenizer.end
+    found = params.shapes(name, options, support, end)
+    if found is None:
+        return
+    number = sum(shape.numel() for shape in found.values())
+    copies = 4 if find_device(recipe.training.device).type == "cpu" else 1
+    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 4 * copies * number > room:
+        raise ValueError(
+            f"a model of {recipe.model.states:,} states has {number:,} parameters, which need "
+            f"{4 * copies * number / 2**30:,.0f} GiB, and this machine has {room / 2**30:,.0f} "
+            "GiB; use fewer --states"
+        )
 
 
 def make_support(

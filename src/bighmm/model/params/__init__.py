@@ -101,6 +101,11 @@ class Parameterisation(nn.Module):
             set_possible(logits, log_probs)
 
     @property
+    def splits_states(self) -> bool:
+        """Whether the model stays the same when each state becomes several with its parameters."""
+        return False
+
+    @property
     def log_zeros(self) -> bool:
         """Whether parameters may be -inf, the logarithm of zero."""
         return self.tables() is not None

@@ -97,6 +97,11 @@ class Neural(Parameterisation):
         return [m.backbone for m in self.modules() if isinstance(m, StateTransformer)]
 
     @property
+    def splits_states(self) -> bool:
+        """Not where a state's vectors depend on all others."""
+        return self.options.network == "mlp"
+
+    @property
     def impl(self) -> Impl:
         return "auto" if self.rounds else "torch"
 

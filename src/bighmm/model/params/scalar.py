@@ -39,6 +39,10 @@ class Scalar(Parameterisation):
     def tables(self) -> Tables:
         return Tables(self.start, self.transition, self.emission)
 
+    @property
+    def splits_states(self) -> bool:
+        return True
+
     def _transitions(self) -> Table | TwoLevelTable:
         return Table(self.transition, rounded=self.rounds)
 

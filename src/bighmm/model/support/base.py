@@ -91,6 +91,18 @@ class Support(Protocol):
         """The blocks of the vocabulary, where the states of block m are m·K … (m+1)·K-1."""
         return None
 
+    def with_states(self, num_states: int) -> Support:
+        """The same relation with so many states, of which those of one here follow each other.
+
+        Raises ValueError where it cannot have so many.
+        """
+        if num_states != self.num_states:
+            raise ValueError(
+                f"a {self.kind} support of {self.num_states:,} states cannot get {num_states:,}; "
+                "use as many"
+            )
+        return self
+
     def valid_states(self, tokens: Tensor) -> Tensor:
         """Like `states`, with missing entries replaced by arbitrary valid ids.
 

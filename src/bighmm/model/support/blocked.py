@@ -71,6 +71,10 @@ class Blocked(Support):
     def vocabulary_size(self) -> int:
         return len(self.blocks.block_of)
 
+    def with_states(self, num_states: int) -> Blocked:
+        check_shares(num_states, self.blocks.num_blocks)
+        return Blocked(self.blocks, num_states // self.blocks.num_blocks)
+
     def states(self, tokens: Tensor) -> Tensor:
         within = torch.arange(self.states_per_token, device=tokens.device)
         return self._block(tokens).unsqueeze(-1) * self.states_per_token + within

@@ -39,6 +39,9 @@ class Dense(Support):
     def states_per_token(self) -> int:
         return self.num_states
 
+    def with_states(self, num_states: int) -> Dense:
+        return Dense(num_states, self.vocabulary_size)
+
     def states(self, tokens: Tensor) -> Tensor:
         every = torch.arange(self.num_states, device=tokens.device)
         return every.expand(*tokens.shape, self.num_states)

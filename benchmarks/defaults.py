@@ -1,0 +1,80 @@
+"""What `bighmm train --data TEXT` gives without any other setting, on texts of several sizes.
+
+python benchmarks/defaults.py web/train.txt.xz --kilobytes 3 300 3000 30000
+
+Each text is the beginning of the file, up to the end of a line. A row of results/cpu/defaults.json
+has the time of the whole command, the perplexities of the model, of a Kneser-Ney 5-gram and of a
+unigram model, and what was chosen. Rows of sizes that are not asked for stay as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from bighmm.base.json_files import read_json
+from bighmm.base.reading import read_lines
+from record import RESULTS, save, surroundings
+
+
+@dataclass(frozen=True)
+class Arguments:
+    text: tyro.conf.Positional[Path]
+    """A text file, also as .xz or .gz."""
+    kilobytes: tuple[int, ...] = (3, 300, 3000, 30000)
+    """Sizes of the texts, in thousands of bytes."""
+    out: str = "cpu/defaults.json"
+
+
+def main(arguments: Arguments) -> None:
+    path = RESULTS / arguments.out
+    rows = {row["kilobytes"]: row for row in read_json(path)["rows"]} if path.exists() else {}
+    for size in arguments.kilobytes:
+        rows[size] = measure(arguments.text, size) | surroundings()
+        print(json.dumps(rows[size]), flush=True)
+        save(arguments.out, {"rows": [rows[key] for key in sorted(rows)]})
+
+
+def measure(text: Path, kilobytes: int) -> dict[str, Any]:
+    """Train on the beginning of a text, in a process of its own with a cache of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        part, run = Path(folder) / "text.txt", Path(folder) / "run"
+        total = itertools.accumulate(map(len, read_lines(text)), initial=0)
+        before = itertools.takewhile(lambda done: done < 1000 * kilobytes, total)
+        lines = sum(1 for _ in before)
+        part.write_bytes(b"".join(itertools.islice(read_lines(text), lines)))
+        command = [sys.executable, "-m", "bighmm", "train", "--data", str(part), "--out", str(run)]
+        environment = {**os.environ, "BIGHMM_CACHE": str(Path(folder) / "cache")}
+        began = time.monotonic()
+        subprocess.run([*command, "--json"], check=True, env=environment, capture_output=True)
+        seconds = time.monotonic() - began
+        result, saved = read_json(run / "result.json"), read_json(run / "recipe.json")
+        counts = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    last = [entry for entry in counts if entry["kind"] == "step"][-1]
+    recipe = saved["recipe"]
+    chosen = {name: recipe[(at := name.split("."))[0]][at[1]] for name in saved["chosen"]}
+    figures = ("perplexity", "kneser_ney_perplexity", "unigram_perplexity", "tokens")
+    return {
+        "kilobytes": kilobytes,
+        "seconds": round(seconds, 1),
+        "training_seconds": result["seconds"],
+        "epochs": last["epoch"],
+        "tokens_read": last["tokens"],
+        "valid": {name: result["valid"][name] for name in figures},
+        "test": {name: result["test"][name] for name in figures},
+        "chosen": chosen,
+    }
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))
