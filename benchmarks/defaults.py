@@ -63,7 +63,7 @@ def measure(text: Path, kilobytes: int) -> dict[str, Any]:
     last = [entry for entry in counts if entry["kind"] == "step"][-1]
     recipe = saved["recipe"]
     chosen = {name: recipe[(at := name.split("."))[0]][at[1]] for name in saved["chosen"]}
-    figures = ("perplexity", "kneser_ney_perplexity", "unigram_perplexity", "tokens")
+    figures = ("perplexity", "unigram_perplexity", "tokens")
     return {
         "kilobytes": kilobytes,
         "seconds": round(seconds, 1),
@@ -72,6 +72,7 @@ def measure(text: Path, kilobytes: int) -> dict[str, Any]:
         "tokens_read": last["tokens"],
         "valid": {name: result["valid"][name] for name in figures},
         "test": {name: result["test"][name] for name in figures},
+        "kneser_ney": result["kneser_ney"],
         "chosen": chosen,
     }
 

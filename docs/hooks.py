@@ -60,8 +60,10 @@ def _defaults() -> str:
         time = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
         pairs = [
             f"{row['valid'][name]:.1f} / {row['test'][name]:.1f}"
-            for name in ("perplexity", "kneser_ney_perplexity", "unigram_perplexity")
+            for name in ("perplexity", "unigram_perplexity")
         ]
+        counted = row["kneser_ney"]
+        pairs.insert(1, f"{counted['valid']:.1f} / {counted['test']:.1f}")
         states = f"{chosen['model.states']:,} in {chosen['model.blocks']:,}"
         cells = [text, states, f"{row['epochs']:.2g}", time, *pairs]
         lines.append(f"| {' | '.join(cells)} |")

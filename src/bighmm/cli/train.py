@@ -328,13 +328,14 @@ def _show(run: Path, result: dict[str, Any], is_hmm: bool) -> None:
     from bighmm.train.yardstick import verdict_of
 
     console = out()
-    counted = "kneser_ney_perplexity" in result["test"]
+    counted = result["kneser_ney"]
     others = ["unigram", *(["Kneser-Ney"] if counted else [])]
     table = Table("held-out text", "perplexity", *others, "tokens")
     for split in ("valid", "test"):
         found = result[split]
-        names = ["perplexity", "unigram_perplexity", *(["kneser_ney_perplexity"] * counted)]
-        table.add_row(split, *(f"{found[name]:.2f}" for name in names), f"{found['tokens']:,}")
+        values = [found["perplexity"], found["unigram_perplexity"]]
+        values += [counted[split]] if counted else []
+        table.add_row(split, *(f"{value:.2f}" for value in values), f"{found['tokens']:,}")
     console.print(table)
     for sentence in verdict_of(run, result):
         console.print(sentence, markup=False)

@@ -65,7 +65,7 @@ def about_run(lm: Any, result: dict[str, Any], tokens: int) -> str:
     ]
     for split in ("valid", "test"):
         found = result[split]
-        counted = found.get("kneser_ney_perplexity")
+        counted = (result["kneser_ney"] or {}).get(split)
         lines.append(
             f"| {split} | {found['tokens']:,} | {found['perplexity']:.2f} | "
             f"{found['unigram_perplexity']:.2f} | "

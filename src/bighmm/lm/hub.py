@@ -40,6 +40,7 @@ class OnHub(ModelHubMixin, library_name="bighmm"):
 
         Raises ValueError with one sentence if there is none, or a file is missing or damaged.
         """
+
         def load(found: Path) -> Self:
             lm = cls.load(found)
             lm._card = written_by_us(found / CARD)

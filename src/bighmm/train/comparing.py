@@ -42,7 +42,7 @@ class RunRecord:
             "valid": valid.get("perplexity", best),
             "test": test.get("perplexity"),
             "unigram_test": test.get("unigram_perplexity"),
-            "kneser_ney_test": test.get("kneser_ney_perplexity"),
+            "kneser_ney_test": (result.get("kneser_ney") or {}).get("test"),
         }
 
 

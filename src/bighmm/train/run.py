@@ -342,8 +342,6 @@ def _finish(
         found["unigram_perplexity"] = unigram_perplexity(
             corpus.split("train"), corpus.split(split), corpus.tokenizer.size
         )
-        if counted is not None:
-            found["kneser_ney_perplexity"] = counted[split]
         figures[split] = found
     result = {
         "run": str(folder),
@@ -353,6 +351,7 @@ def _finish(
         "seconds": round(trained.seconds, 2),
         "device": str(lm.device),
         **figures,
+        "kneser_ney": counted,
         "opening_words": opening_words(corpus),
         "samples": [drawn.text for drawn in sample(lm, 3, seed=recipe.training.seed)],
     }

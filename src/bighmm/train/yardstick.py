@@ -62,8 +62,8 @@ def verdict(result: dict[str, Any], checks: list[tuple[float, float]], tokens: i
     checks: epoch and perplexity of each validation.
     tokens: of the training text.
     """
-    test = result["test"]
-    counted = test.get("kneser_ney_perplexity")
+    test, other = result["test"], result.get("kneser_ney")
+    counted = None if other is None else other["test"]
     if counted is None or test["perplexity"] <= counted:
         return []
     run, recipe = result["run"], result["recipe"]
