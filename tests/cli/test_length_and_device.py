@@ -6,7 +6,10 @@ import pytest
 
 from bighmm.lm.opening import open_model
 
-OPENING = ("eval", "score", "next", "sample", "fill", "tag", "states", "posterior", "guide")
+OPENING = (
+    *("ask", "eval", "score", "next", "sample", "rule", "fill", "tag", "states", "posterior"),
+    "guide",
+)
 
 
 def texts_of(found):
@@ -86,6 +89,7 @@ QUESTIONS = {
     "next": ("w01",),
     "sample": ("--seed", 1),
     "fill": ("w01 ___", "--seed", 1),
+    "rule": ("w01", "--must", "w05"),
     "tag": ("w01 w07",),
     "states": ("--top", 2),
     "posterior": ("w01 w07",),

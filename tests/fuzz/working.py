@@ -21,7 +21,7 @@ from bighmm.cli.main import COMMANDS
 
 from .originals import Originals
 
-SERVERS = ("explore", "serve")  # which run until they are stopped
+SERVERS = ("ask", "explore", "serve")  # which answer until they are stopped
 HMMS = ("blocked-flat", "blocked-two-level", "dense-scalar", "per-token", "words-as-blocks")
 ANY_MODEL = (*HMMS, "mixture", "ngram", "lstm", "transformer")
 FOR_ANY_MODEL = ("eval", "score", "next", "sample", "guide", "distill-lm", "write")

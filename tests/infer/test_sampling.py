@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bighmm.hmm import HMM
+from bighmm.infer.sample import Sharpness
 from models import cut_work, random_hmm
 
 KINDS = ["dense-table", "dense-flat", "blocked-flat", "blocked-two_level", "per_token-flat"]
@@ -185,3 +186,24 @@ def test_states_are_drawn_with_the_tokens(kind):
     assert_drawn_from(states * hmm.vocabulary_size + tokens, pairs, joint.double().exp())
     tokens, states = hmm.sample_with_states(3, 0, [1, 2])
     assert tokens.shape == states.shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"top_k": 2}, [0, 0, 0.4, 0.6]),
+        ({"top_k": 9}, [0.1, 0.2, 0.28, 0.42]),
+        ({"top_p": 0.7}, [0, 0, 0.4, 0.6]),
+        ({"top_p": 0.42}, [0, 0, 0, 1]),
+        ({"without": (3,)}, [0.1 / 0.58, 0.2 / 0.58, 0.28 / 0.58, 0]),
+        ({"without": (3,), "top_k": 1}, [0, 0, 1, 0]),
+        ({"top_k": 2, "temperature": 0.5}, [0, 0, 0.4**2 / 0.52, 0.6**2 / 0.52]),
+        ({"temperature": 0, "without": (3,)}, [0, 0, 1, 0]),
+    ],
+)
+def test_sharpness(given, wanted):
+    """Shares of many draws; log-probabilities need not be normalised."""
+    log_probs = torch.tensor([0.1, 0.2, 0.28, 0.42]).log().add(3).expand(20_000, -1)
+    drawn = Sharpness(**given).draw(log_probs, torch.Generator().manual_seed(1))
+    shares = torch.bincount(drawn, minlength=4) / len(drawn)
+    torch.testing.assert_close(shares, torch.tensor(wanted).float(), atol=0.02, rtol=0)

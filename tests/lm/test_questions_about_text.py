@@ -229,6 +229,20 @@ def test_samples_that_cannot_be(lm, asked, said):
         sample(lm, **{"n": 1, **asked})
 
 
+def test_samples_among_the_likeliest_of_every_family(lm):
+    coldest = sample(lm, 2, PREFIX, 6, temperature=0)
+    assert sample(lm, 2, PREFIX, 6, top_k=1, seed=1) == coldest
+    assert sample(lm, 2, PREFIX, 6, top_p=1e-6, seed=1) == coldest
+    ids = torch.tensor([lm.encode(PREFIX)])
+    probs = lm.predictor().next_token(ids)[0].exp()
+    drawn = sample(lm, 400, PREFIX, 1, top_k=2, seed=1, no_unk=True)
+    known = [i for i in probs.argsort(descending=True).tolist() if i != lm.tokenizer.unknown]
+    first = [lm.tokenizer.end if not one.ids else one.ids[0] for one in drawn]
+    assert set(first) == set(known[:2])
+    share = float(probs[known[0]] / probs[known[:2]].sum())
+    assert first.count(known[0]) / 400 == pytest.approx(share, abs=0.1)
+
+
 def test_under_a_rule_a_length_has_a_limit(hmm):
     rule = hmm.rule(must="w3")
     for ask in (
