@@ -293,7 +293,6 @@ class TestModelFolder:
 class TestQuestions:
     @pytest.mark.parametrize("empty", ["", "  ", "\n"])
     def test_empty_text(self, refused, trained, empty):
-        assert "the prefix is empty" in refused("next", trained, empty)
         assert "the prefix is empty" in refused("sample", trained, "--prefix", empty)
         assert "the text is empty" in refused("tag", trained, empty)
         assert "standard input holds no text" in refused("score", trained, stdin=empty.encode())
@@ -323,10 +322,16 @@ class TestQuestions:
             (["next", "w01", "--n", "-1"], "n must be at least 1, not -1"),
             (["next", "w01", "--n", "0"], "n must be at least 1, not 0"),
             (["tag", "w01", "--words", "0"], "words must be at least 1, not 0"),
-            (["sample", "--n", "-1"], "n=-1"),
-            (["sample", "--n", "0"], "n=0"),
-            (["sample", "--temperature", "-0.5"], "temperature=-0.5"),
-            (["sample", "--temperature", "nan"], "temperature=nan"),
+            (["sample", "--n", "-1"], "n must be at least 1, not -1"),
+            (["sample", "--n", "0"], "n must be at least 1, not 0"),
+            (
+                ["sample", "--temperature", "-0.5"],
+                "temperature must be finite and at least 0, not -0.5",
+            ),
+            (
+                ["sample", "--temperature", "nan"],
+                "temperature must be finite and at least 0, not nan",
+            ),
             (["sample", "--length", "-2"], "at least 0 tokens after its prefix, not -2"),
             (["sample", "--seed", "-1"], "a seed is a number from 0 to"),
             (["score", "--device", "gpu"], "there is no device 'gpu'"),

@@ -41,7 +41,10 @@ def test_best(bighmm, ask, trained, lm):
         assert row["log_prob"] == pytest.approx(float(lm.hmm().log_prob(ids)), rel=1e-5)
     shown = bighmm("fill", trained, "w01 ___ w09 unheard", "--best", "--n", 2)
     expected = [f"{row['prob']:.4f}\t{row['text']}" for row in found["fillings"][:2]]
-    assert shown.out.splitlines() == expected and shown.err == ""
+    assert shown.out.splitlines() == expected
+    assert shown.err == "unknown to the model, read as <unk>: 'unheard'\n"
+    rare = bighmm("fill", trained, "w01 ___ w09 unheard", "--best", "--n", 100).out.splitlines()
+    assert len({line.split("\t")[0] for line in rare}) > 30  # not 0.0000 many times
 
 
 def test_best_that_may_not_be(bighmm, ask, trained):

@@ -144,7 +144,8 @@ def test_not_with_an_unknown_word_holds_anyway(ask, trained):
 
 
 def test_an_empty_prefix_is_the_beginning(ask, trained):
-    assert ask("next", trained, "")["next"] == ask("next", trained)["next"]
+    for empty in ("", " ", "\n"):
+        assert ask("next", trained, empty) == ask("next", trained)
 
 
 def test_words_of_scores(bighmm, ask, trained, lm):

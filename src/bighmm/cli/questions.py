@@ -165,7 +165,7 @@ def next_command(argv: list[str]) -> None:
 
     lm = arguments.compute.open(arguments.model)
     found = answers.next_words(
-        lm, arguments.prefix or "", arguments.n, rule, arguments.length, arguments.no_unk
+        lm, _prefix(arguments.prefix), arguments.n, rule, arguments.length, arguments.no_unk
     )
     note_unknown(lm, found["unknown"])
     if arguments.as_json:
@@ -252,7 +252,7 @@ def rule_command(argv: list[str]) -> None:
     from bighmm import answers
 
     lm = arguments.compute.open_hmm(arguments.model, "probabilities of rules")
-    found = answers.rule(lm, rule, arguments.prefix or "", arguments.length)
+    found = answers.rule(lm, rule, _prefix(arguments.prefix), arguments.length)
     note_unknown(lm, found["unknown"])
     if arguments.as_json:
         print_json(found)
@@ -262,3 +262,8 @@ def rule_command(argv: list[str]) -> None:
     print(f"{ended}\tthe text ends within {found['length']} tokens, with or without the rule")
     if found["why_not"] is not None:
         print(f"it cannot hold: {found['why_not']}")
+
+
+def _prefix(prefix: str | None) -> str:
+    """The text so far; one that is blank is the beginning of a text."""
+    return "" if prefix is None or not prefix.strip() else prefix
