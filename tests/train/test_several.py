@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bighmm.base.json_files import read_object
+from bighmm.base.meeting import meet
 from bighmm.base.processes import Processes, buckets
 from bighmm.base.tensor_files import TensorFile
 from bighmm.train.loop import Stopped
@@ -165,3 +166,16 @@ def test_shares_and_buckets():
     tensors = [torch.zeros(n) for n in (3, 2**22, 5, 7)] + [torch.zeros(2, dtype=torch.long)]
     found = [[t.numel() for t in bucket] for bucket in buckets(tensors)]
     assert found == [[3], [2**22], [5, 7], [2]]
+
+
+def test_a_restart_finds_nothing_of_what_was_before(monkeypatch):
+    """The launcher's store outlives its processes."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    known = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    known |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    turns = []
+    for restarts in ("0", "0", "1"):
+        for name, value in (known | {"TORCHELASTIC_RESTART_COUNT": restarts}).items():
+            monkeypatch.setenv(name, value)
+        turns.append(meet().next_turn("row"))
+    assert turns == [0, 1, 0]

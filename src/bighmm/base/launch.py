@@ -44,7 +44,12 @@ def is_first() -> bool:
 
 def restarted() -> bool:
     """Whether the launcher has started the processes anew, after one of them had ended."""
-    return asked_for() and _number("TORCHELASTIC_RESTART_COUNT", 0) > 0
+    return restarts() > 0
+
+
+def restarts() -> int:
+    """How often the launcher has started the processes anew."""
+    return _number("TORCHELASTIC_RESTART_COUNT", 0) if asked_for() else 0
 
 
 def environment_alone() -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch.distributed as distributed
 
-from bighmm.base.launch import Said
+from bighmm.base.launch import Said, restarts
 
 MEETING = timedelta(minutes=5)  # for all processes to come
 ROLL_CALL = timedelta(seconds=5)  # for those that are left to answer
@@ -111,7 +111,8 @@ def meet() -> Meeting:
             f"process {number} of {count} cannot meet the others at {place()} within "
             f"{MEETING.total_seconds():.0f} s: {_first_line(error)}"
         ) from None
-    return Meeting(store, number, count)
+    # The store may be that of the launcher, and hold what the processes before a restart have left.
+    return Meeting(distributed.PrefixStore(f"start {restarts()}", store), number, count)
 
 
 def place() -> str:
