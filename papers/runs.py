@@ -30,7 +30,9 @@ def reserved(paper: Paper, jobs: Sequence[Job]) -> Iterator[None]:
 
     Raises ValueError if another process makes one of them.
     """
-    everything = [*to_prepare(paper, jobs), *jobs] if processes.current().first else []
+    everything: list[Prepare | Job] = (
+        [*to_prepare(paper, jobs), *jobs] if processes.current().first else []
+    )
     with _locked(paper, everything):
         yield
 

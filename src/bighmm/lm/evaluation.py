@@ -81,7 +81,7 @@ def evaluate_corpus(
 
 def _evaluate_corpus(
     lm: LM,
-    corpus: Corpus,
+    corpus: Corpus | WholeText,
     split: str,
     convention: Convention | None,
     check_normalised: bool,
