@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -39,6 +40,8 @@ def main() -> int:
     cases = cases_of(kinds, asked.cases, asked.seed)
     if asked.case is not None:
         cases = [Case(kind, asked.seed, asked.case) for kind in kinds]
+    for number in (signal.SIGINT, signal.SIGTERM):  # in the background, too
+        signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=_fast_folder(), prefix="bighmm-fuzz-") as place:
         originals = build(_made(Path(place) / "originals"))

@@ -199,6 +199,7 @@ def _run(case: Case, work: Work, folder: Path, pipe: int) -> None:
         os.write(pipe, json.dumps(values).encode() + b"\n")
 
     os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     output = (folder / "output").open("w+b", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number in (1, 2):
