@@ -19,6 +19,7 @@ from typing import Any
 import torch.distributed as distributed
 
 from bighmm.base.launch import Said, restarts
+from bighmm.base.settings import shown
 
 MEETING = timedelta(minutes=5)  # for all processes to come
 ROLL_CALL = timedelta(seconds=5)  # for those that are left to answer
@@ -101,8 +102,10 @@ class Meeting:
 def meet() -> Meeting:
     """The meeting of all processes of the launcher, once they have come.
 
-    Raises `Lost` with one sentence if they do not come in time.
+    Raises `Lost` with one sentence if they do not come in time, and ValueError for variables that
+    no launcher sets, with which they never would.
     """
+    _check_variables()
     try:
         store, number, count = next(distributed.rendezvous("env://", timeout=MEETING))
     except (RuntimeError, ValueError) as error:
@@ -113,6 +116,24 @@ def meet() -> Meeting:
         ) from None
     # The store may be that of the launcher, and hold what the processes before a restart have left.
     return Meeting(distributed.PrefixStore(f"start {restarts()}", store), number, count)
+
+
+def _check_variables() -> None:
+    """Raises ValueError for a number of this process, or a port, that there cannot be."""
+    count, number, port = (os.environ.get(n) for n in ("WORLD_SIZE", "RANK", "MASTER_PORT"))
+    for name, value, most in (
+        ("RANK", number, int(count or 1) - 1),
+        ("MASTER_PORT", port, 65_535),
+    ):
+        if value is not None and not (_is_number(value) and int(value) <= most):
+            raise ValueError(
+                f"the variable {name} must be a number from 0 to {most}, not {shown(value)}; "
+                "torchrun sets it"
+            )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def place() -> str:
