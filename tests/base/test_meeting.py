@@ -15,7 +15,7 @@ from bighmm.base import meeting
         ({"RANK": "9" * 5000}, "RANK must be a number"),
         (
             {"RANK": "0", "MASTER_PORT": "x"},
-            "MASTER_PORT must be a number from 0 to 65535, not 'x'",
+            "MASTER_PORT must be a number from 0 to 65535",
         ),
         ({"RANK": "0", "MASTER_PORT": "65536"}, "MASTER_PORT must be a number"),
     ],

@@ -85,6 +85,10 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
     words = [command.name, *arguments, *(["--json"] if as_json else [])]
     stdin = draw.choice(STDIN)
     say(_shown(words) + (f" with {stdin[:30]!r}" if command.name == "score" else ""))
+    if command.name == "train" and draw.random() < 0.2:
+        variables = {name: draw.choice(NUMBERS) for name in ("WORLD_SIZE", "RANK", "MASTER_PORT")}
+        say(f"as if torchrun had set {variables}")
+        os.environ.update(variables)  # but no address, so that it is not waited for others
     if any("\0" in word for word in words):
         words = [word.replace("\0", "") for word in words]  # no command line can hold it
     done = call(words, stdin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,8 +34,8 @@ def work_of(originals: Originals) -> Work:
 def prepare(kinds: Sequence[str]) -> None:
     """What takes long and is needed by many cases, before they are forked."""
     if "texts" in kinds:
-        for unit in texts.UNITS:
-            texts.bomb(unit)
+        for unit, kind in itertools.product(texts.UNITS, texts.PACK):
+            texts.bomb(unit, kind)
     if "arguments" in kinds:
         arguments.every_command()
 

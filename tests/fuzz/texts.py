@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import lzma
 import os
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from .commands import ask
 from .originals import Originals
 from .outcome import Case, Failure, Say
 
-BOMB = 1 << 30  # bytes that an .xz file of some hundred kilobytes becomes
+BOMB = 1 << 30  # bytes that an .xz file of some hundred kilobytes becomes, or a .gz of a million
 UNITS = (b"\0", b"a", b"a b ")
+NAMES = (
+    *("odd.txt", "odd.txt", "odd.txt", "odd", "odd.txt.xz", "odd.xz", "odd.txt.gz", "odd.gz"),
+    "ödd [b] 🦜.txt",
+)
+PACK: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.compress, ".gz": gzip.compress}
 
 
 def attack(originals: Originals, case: Case, draw: random.Random, place: Path, say: Say) -> str:
     """Prepare an odd text and ask what is known about it, or train or evaluate on it."""
     os.environ["BIGHMM_CACHE"] = str(place / "cache")
     content = odd_text(draw)
-    name = draw.choice(("odd.txt", "odd.txt", "odd", "odd.txt.xz", "odd.xz", "ödd [b] 🦜.txt"))
-    if name.endswith(".xz"):
-        content = odd_archive(draw, content, say)
+    name = draw.choice(NAMES)
+    if name.endswith(tuple(PACK)):
+        content = odd_archive(draw, content, name[-3:], say)
     layout = draw.choice(("file", "file", "file", "folder", "ptb", "wikitext", "splits", "link"))
     path = _laid_out(draw, place, layout, name, content)
     say(f"{layout} {name}: {len(content):,} bytes {content[:60]!r}")
@@ -122,13 +129,13 @@ def _spliced(draw: random.Random, content: bytes) -> bytes:
     return content
 
 
-def odd_archive(draw: random.Random, content: bytes, say: Say) -> bytes:
-    """The content as .xz, damaged or much larger than it seems."""
+def odd_archive(draw: random.Random, content: bytes, kind: str, say: Say) -> bytes:
+    """The content as .xz or .gz, damaged or much larger than it seems."""
     roll = draw.randrange(6)
     if roll == 0:
         say("a bomb")
-        return bomb(draw.choice(UNITS))
-    packed = lzma.compress(content)
+        return bomb(draw.choice(UNITS), kind)
+    packed = PACK[kind](content)
     if roll == 1:
         return packed[: draw.randrange(len(packed))]
     if roll == 2:
@@ -144,9 +151,11 @@ def odd_archive(draw: random.Random, content: bytes, say: Say) -> bytes:
 
 
 @functools.cache
-def bomb(unit: bytes) -> bytes:
-    """A small .xz file of one enormous line: many streams, which are read as one."""
-    return lzma.compress(unit * ((1 << 24) // len(unit)), preset=0) * (BOMB >> 24)
+def bomb(unit: bytes, kind: str) -> bytes:
+    """A small packed file of one enormous line: many streams, which are read as one."""
+    part = unit * ((1 << 24) // len(unit))
+    packed = lzma.compress(part, preset=0) if kind == ".xz" else gzip.compress(part)
+    return packed * (BOMB >> 24)
 
 
 def _laid_out(draw: random.Random, place: Path, layout: str, name: str, content: bytes) -> Path:
@@ -164,18 +173,18 @@ def _laid_out(draw: random.Random, place: Path, layout: str, name: str, content:
         (folder / "loop").symlink_to(folder, target_is_directory=True)
         return folder
     form = {"ptb": "ptb.{}.txt", "wikitext": "wiki.{}.tokens", "splits": "{}.txt"}[layout]
-    suffix = ".xz" if name.endswith(".xz") else ""
+    suffix = name[-3:] if name.endswith(tuple(PACK)) else ""
     plain = b"the cat sat\n"
     odd = draw.randrange(3)
     for number, split in enumerate(("train", "valid", "test")):
-        here = content if number == odd else lzma.compress(plain) if suffix else plain
+        here = content if number == odd else PACK[suffix](plain) if suffix else plain
         (folder / (form.format(split) + suffix)).write_bytes(here)
     return folder
 
 
 def _check_counts(found: dict, content: bytes, layout: str, name: str) -> None:
     """The lines of a plain text file must be counted as they are counted here."""
-    if layout not in ("file", "link") or name.endswith(".xz"):
+    if layout not in ("file", "link") or name.endswith(tuple(PACK)):
         return
     lines = re.split("\n", content.decode().removeprefix("\ufeff"))
     expected = sum(bool(line.strip()) for line in lines)

@@ -230,3 +230,25 @@ def test_a_model_that_is_not_normalised(corpus, monkeypatch):
     with pytest.raises(ValueError, match=r"the model is not normalised: .* only within 0\.01"):
         evaluate_corpus(lm, corpus, check_normalised=True)
     assert evaluate_corpus(lm, corpus).perplexity > 0
+
+
+@pytest.mark.parametrize("convention", ["reset", "carry"])
+@pytest.mark.parametrize("size", [1, 4, 1024])
+def test_unknown_words_of_long_sentences(monkeypatch, convention, size):
+    """By the next token at every place; neighbours are worked on together."""
+    hmm, unknown = random_hmm("dense", end=0), 3
+    tokens = np.array([1, 3, 3, 3, 2, 3, 0, 3, 3, 1, 2, 0, 1, 2, 3])
+    one = hmm if convention == "reset" else dataclasses.replace(hmm, reset=False)
+    expected = sum(
+        float(one.next_token([tokens[:t]])[0, unknown]) for t in np.flatnonzero(tokens == unknown)
+    )
+    monkeypatch.setattr(module, "WINDOW", size)
+    found = module.unknown_log_prob(hmm, tokens, None, unknown, convention)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_text_of_unknown_words_is_done_in_windows(monkeypatch):
+    hmm, calls, advance = random_hmm("dense", end=0), [], HMM.advance
+    monkeypatch.setattr(HMM, "advance", lambda *given: calls.append(1) or advance(*given))
+    module.unknown_log_prob(hmm, np.full(3 * module.WINDOW, 3), None, 3, "reset")
+    assert len(calls) == 3

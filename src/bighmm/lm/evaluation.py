@@ -131,6 +131,12 @@ def unknown_log_prob(
     holding = np.unique(np.searchsorted(bounds, np.flatnonzero(tokens == unknown), "right") - 1)
     holding = holding[np.argsort(np.diff(bounds)[holding], kind="stable")]
     total = 0.0
+    if isinstance(predictor, HMM):  # whose next token is one step: a long sentence has too many
+        long = np.diff(bounds)[holding] > WINDOW
+        for begin, end in zip(bounds[holding[long]], bounds[holding[long] + 1], strict=True):
+            sentence = tokens[begin:end]
+            total += _at_places(predictor, sentence, np.flatnonzero(sentence == unknown))
+        holding = holding[~long]
     for first in range(0, len(holding), at_once):
         rows = holding[first : first + at_once]
         ids = torch.from_numpy(padded_rows(tokens, bounds, rows))
@@ -142,18 +148,20 @@ def unknown_log_prob(
 
 
 def _at_places(hmm: HMM, tokens: np.ndarray, places: np.ndarray) -> float:
-    """Σ log p(x_t | all before it) over some places of one long sequence."""
+    """Σ log p(x_t | all before it) over some places of one long sequence.
+
+    Neighbouring places are worked on together, since only their sum is asked for.
+    """
     carry, done, total = hmm.carry_after(torch.zeros(1, 0, dtype=torch.long)), 0, 0.0
-    for place in places.tolist():
-        for begin in range(done, place, WINDOW):
-            before = torch.from_numpy(tokens[begin : min(place, begin + WINDOW)]).unsqueeze(0)
-            window = Sequences(before, torch.tensor([before.shape[1]]), ragged=False)
-            _, carry = hmm.advance(_on(hmm, window), carry)
-        gained, carry = hmm.advance(
-            Sequences.single(torch.tensor([tokens[place]], device=hmm.start.device)), carry
-        )
-        total += float(gained)
-        done = place + 1
+    for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if len(places) else []:
+        first, last = int(run[0]), int(run[-1]) + 1
+        for begin, end, counts in ((done, first, False), (first, last, True)):
+            for at in range(begin, end, WINDOW):
+                ids = torch.from_numpy(tokens[at : min(end, at + WINDOW)]).unsqueeze(0)
+                window = Sequences(ids, torch.tensor([ids.shape[1]]), ragged=False)
+                gained, carry = hmm.advance(_on(hmm, window), carry)
+                total += float(gained) if counts else 0.0
+        done = last
     return total
 
 
