@@ -37,7 +37,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--mute-audio",
 )
-PATIENCE = 60  # seconds until something that never happens fails a test
+PATIENCE = 30  # seconds until something that never happens fails a test
 KEYS = {  # name: (code, number, text)
     "Enter": ("Enter", 13, "\r"),
     "Tab": ("Tab", 9, ""),
@@ -219,7 +219,7 @@ class Page:
 
     def shows(self, selector: str, text: str) -> None:
         """Wait until the text of the first such element, or the value of a field, contains this."""
-        shown = f"{_first(selector)}?.value ?? {_first(selector)}?.innerText"
+        shown = f"{_first(selector)}?.value || {_first(selector)}?.innerText"
         self.wait(f"({shown}).includes({json.dumps(text)})")
 
     def text(self, selector: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from served import log_lines
 
 from bighmm.cli.main import main
+from bighmm.data.tokenizers import Words
 from bighmm.explore import make_app, open_all
-from bighmm.lm.opening import open_model
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.model.options import NeuralOptions
+from bighmm.model.support import Blocked
 
-HOSTILE = "<img/src=x/onerror=alert(1)>"  # a word of the vocabulary
-SMALL = (
-    *("--states", "24", "--blocks", "4", "--width", "8"),
-    *("--batch", "8", "--window", "8", "--device", "cpu"),
-)
+HOSTILE = "<img/src=x/onerror=alert(1)>"  # a word of the vocabulary, and a name of a state
+WORDS = ["<eos>", "<unk>", HOSTILE, *(f"w{number:02}" for number in range(33))]
+STATES, BLOCKS = 24, 4
 
 
 @dataclass(frozen=True)
@@ -28,25 +31,20 @@ class Site:
     """A server and the models it has."""
 
     url: str
-    lm: Any  # the first model
-    other: Any  # the second
+    lm: HMMLM  # the first model
+    other: HMMLM  # the second
     run: Path  # of the first
 
 
 @contextmanager
-def served_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Train two tiny models and serve them on a free port, until the block ends."""
-    folder = tmp_path_factory.mktemp("explored")
+def served_models(folder: Path) -> Iterator[Site]:
+    """Serve two random models on a free port, until the block ends."""
     text = folder / "tiny.txt"
-    text.write_text(tiny_text(), encoding="utf-8")
+    text.write_text("w03 w21 w29\nw04 w30\n" * 20, encoding="utf-8")
     runs = [folder / "first", folder / "second"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIGHMM_CACHE", str(folder / "cache"))
-        for run, epochs in zip(runs, ("2", "1"), strict=True):
-            main(["train", "--data", str(text), *SMALL, "--epochs", epochs, "--out", str(run)])
-        opened = open_all(runs)
-    with _serving(make_app(opened)) as url:
-        yield Site(url, open_model(runs[0]), open_model(runs[1]), runs[0])
+    models = [_make_run(run, text, seed) for seed, run in enumerate(runs)]
+    with _serving(make_app(open_all(runs))) as url:
+        yield Site(url, *models, runs[0])
 
 
 def exported(site: Site, folder: Path, sentences: Sequence[str]) -> Path:
@@ -56,17 +54,15 @@ def exported(site: Site, folder: Path, sentences: Sequence[str]) -> Path:
     return folder
 
 
-def tiny_text() -> str:
-    """300 lines of 40 words, each of which is followed by one of three others."""
-    draw = random.Random(0)
-    lines = []
-    for number in range(300):
-        words = [draw.randrange(40)]
-        for _ in range(5):
-            words.append((7 * words[-1] + draw.randrange(3)) % 40)
-        last = f" {HOSTILE}" if number % 5 == 0 else ""
-        lines.append(" ".join(f"w{word:02}" for word in words) + last)
-    return "\n".join(lines) + "\n"
+def _make_run(folder: Path, text: Path, seed: int) -> HMMLM:
+    support = Blocked.of(torch.arange(len(WORDS)) % BLOCKS, STATES)
+    options = NeuralOptions(width=8, init_scale=1.0, transitions="two-level", layers=1)
+    lm = HMMLM("neural", options, support, Words(WORDS), seed=seed)
+    lm.save_pretrained(folder / "model")
+    recipe = {"recipe": {"corpus": {"data": str(text)}}}
+    (folder / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
+    (folder / "log.jsonl").write_text("".join(log_lines(1, 6)), encoding="utf-8")
+    return lm
 
 
 @contextmanager

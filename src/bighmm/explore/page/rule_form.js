@@ -91,14 +91,16 @@ export class RuleForm {
     for (const name of TEXTS)
       if (this.inputs[name].value.trim()) rule[name] = this.inputs[name].value.trim();
     const [least, most] = [this.least.value, this.most.value];
-    if (least !== "" || most !== "") rule.words = `${least}..${most}`;
+    const limit = (text) => (text === "" ? null : Number(text));
+    if (least !== "" || most !== "") rule.words = [limit(least), limit(most)];
     return Object.keys(rule).length ? rule : null;
   }
 
   /** The rule as values of an address. */
   address() {
-    const { must, must_not: not, in_order: order, ...others } = this.value() ?? {};
-    return { must, not, "in-order": order, ...others };
+    const { must, must_not: not, in_order: order, words, ...others } = this.value() ?? {};
+    const length = words && words.map((limit) => limit ?? "").join("..");
+    return { must, not, "in-order": order, words: length, ...others };
   }
 
   /** Takes the rule of an address. */

@@ -89,7 +89,7 @@ export function trainingPage(main, address) {
         log: null,
       }));
     } catch (error) {
-      complain(error);
+      if (error.name !== "AbortError") complain(error);
       return;
     }
     update(address);
@@ -99,37 +99,32 @@ export function trainingPage(main, address) {
   }
 
   async function follow(run) {
+    let wait = RESTING;
     try {
       const after = run.log?.next ?? 0;
-      const answer = await ask(
-        `runs/${encodeURIComponent(run.model)}?after=${after}&points=${POINTS}`,
-        { signal: ending.signal },
-      );
-      if (answer.reset) run.log = null;
-      run.log = extended(answer.reset ? null : run.log, answer);
+      const asked = `runs/${encodeURIComponent(run.model)}?after=${after}&points=${POINTS}`;
+      const answer = await ask(asked, { signal: ending.signal });
       put(problem);
-      if (!answer.reset || after === 0) draw();
-      timers.set(
-        run,
-        setTimeout(
-          () => follow(run),
-          answer.reset && after > 0 ? 0 : answer.running ? MOVING : RESTING,
-        ),
-      );
-      if (answer.reset && after > 0) run.log = null;
+      if (answer.reset && after > 0) {
+        run.log = null; // the run went back to a checkpoint; its log is read from the beginning
+        wait = 0;
+      } else {
+        run.log = extended(run.log, answer);
+        wait = answer.more ? 0 : answer.running ? MOVING : RESTING;
+        draw();
+      }
     } catch (error) {
+      if (error.name === "AbortError") return;
       complain(error);
-      if (error.name !== "AbortError")
-        timers.set(
-          run,
-          setTimeout(() => follow(run), RESTING),
-        );
     }
+    timers.set(
+      run,
+      setTimeout(() => follow(run), wait),
+    );
   }
 
   function complain(error) {
-    if (error.name !== "AbortError")
-      put(problem, h("p", { class: "message error" }, capital(error.message)));
+    put(problem, h("p", { class: "message error" }, capital(error.message)));
   }
 
   function drawChoice() {
