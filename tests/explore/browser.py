@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -272,9 +271,10 @@ class Page:
             self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
             self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
-    def screenshot(self, path: Path, full: bool = False) -> None:
-        found = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full)
-        path.write_bytes(base64.b64decode(found["data"]))
+    def picture(self) -> bytes:
+        """What the window shows, as a PNG."""
+        found = self.send("Page.captureScreenshot", format="png")
+        return base64.b64decode(found["data"])
 
     def _middle(self, selector: str) -> tuple[float, float]:
         self.find(selector)
