@@ -317,6 +317,10 @@ def test_errors_and_late_answers(page, site):
     })()""")
     page.type("#sentence", "w29 w29")
     page.wait("window.held.length > 0")
+    page.click(".working:not([hidden]) button")  # Cancel
+    page.wait(IDLE)
+    page.type("#sentence", "w29")
+    page.find(".working:not([hidden])")
     page.type("#sentence", "w21")
     page.count(".strip .bits", 2)
     page.js("Promise.all(window.held.map((go) => go()))")

@@ -89,10 +89,7 @@ function showMap(frame, { moves, weights }, blocks) {
     describe: (row, column) =>
       `${row} (${words(row)}) → ${column} (${words(column)}): ${moves[row][column] === null ? "never left" : prob(moves[row][column])}`,
   });
-  const pairs = values
-    .flatMap((row, i) => row.map((value, j) => [value, i, j]))
-    .sort((a, b) => b[0] - a[0])
-    .slice(0, STRONGEST);
+  const pairs = strongest(values, STRONGEST);
   map.choose(...pairs[0].slice(1));
   const label = (i, j) =>
     isExport() ? `${i} → ${j}` : h("a", { href: format("blocks", [i, "to", j]) }, `${i} → ${j}`);
@@ -144,6 +141,20 @@ function showMap(frame, { moves, weights }, blocks) {
     ),
   );
   return map;
+}
+
+/** The n largest of the values: [[value, row, column], …]. */
+function strongest(values, n) {
+  const found = [];
+  values.forEach((row, i) =>
+    row.forEach((value, j) => {
+      if (found.length === n && value <= found[n - 1][0]) return;
+      const place = found.findIndex(([other]) => other < value);
+      found.splice(place < 0 ? found.length : place, 0, [value, i, j]);
+      if (found.length > n) found.pop();
+    }),
+  );
+  return found;
 }
 
 function showList(list, blocks) {

@@ -136,7 +136,7 @@ export function comparePage(main, address, { models }) {
           total[1] !== null && ["difference", signed(total[1] - total[0]), total[1] - total[0]],
         [`${a}: perplexity a word`, number(perplexity[0] ?? Infinity), perplexity[0]],
         [`${b}: perplexity a word`, number(perplexity[1] ?? Infinity), perplexity[1]],
-        ["words", whole(words), words],
+        ["words and ends", whole(words), words],
       ]),
       lines.slice(0, LINES).map((line) => lineCard(line, found.names, scale)),
       lines.length > LINES &&

@@ -9,16 +9,24 @@ import { SentenceView } from "./sentence_view.js";
 
 const TYPING = 200; // ms after the last key until the server is asked
 const EXAMPLE = "the name of the file";
+const HELP =
+  "___ is a gap of one word, ___3 of three, ___1-4 of one to four. With the keyboard: arrow keys move between words, Enter blanks, Shift with arrow keys selects.";
 
 export function sentencePage(main, address, about) {
-  const box = h("textarea", {
-    rows: 2,
-    id: "sentence",
-    spellcheck: false,
-    autocapitalize: "off",
-    autocomplete: "off",
-    on: { input: debounced(() => typed(), TYPING) },
-  });
+  const box = isExport()
+    ? h(
+        "select",
+        { id: "sentence", on: { change: () => typed() } },
+        storedSentences().map((text) => h("option", { value: text }, text)),
+      )
+    : h("textarea", {
+        rows: 2,
+        id: "sentence",
+        spellcheck: false,
+        autocapitalize: "off",
+        autocomplete: "off",
+        on: { input: debounced(() => typed(), TYPING) },
+      });
   const view = new SentenceView({ label: "Sentence", about, editable: true, changed });
   const pinned = new SentenceView({
     label: "Pinned sentence",
@@ -78,18 +86,12 @@ export function sentencePage(main, address, about) {
       "Sentence",
       "Every number is exact. Click a word to blank it; drag over several for one longer gap.",
     ),
-    isExport()
-      ? storedChoice()
-      : h(
-          "div",
-          { class: "controls" },
-          field(
-            "A sentence",
-            box,
-            "___ is a gap of one word, ___3 of three, ___1-4 of one to four. With the keyboard: arrow keys move between words, Enter blanks, Shift with arrow keys selects.",
-          ),
-          pin,
-        ),
+    h(
+      "div",
+      { class: "controls" },
+      field("A sentence", box, isExport() ? null : HELP),
+      !isExport() && pin,
+    ),
     versus,
     sides,
   );
@@ -104,7 +106,7 @@ export function sentencePage(main, address, about) {
   }
 
   function typed() {
-    view.show({ text: box.value, gaps: "" });
+    view.show({ text: box.value.replace(/\s*\n\s*/g, " "), gaps: "" });
     changed();
   }
 
@@ -128,22 +130,6 @@ export function sentencePage(main, address, about) {
       right.hidden || here === null || there === null
         ? ""
         : `This sentence has ${signed(here - there)} bits against the pinned one.`;
-  }
-
-  function storedChoice() {
-    const change = (event) => view.show({ text: event.target.value, gaps: "" });
-    return h(
-      "div",
-      { class: "controls" },
-      field(
-        "A sentence",
-        h(
-          "select",
-          { id: "sentence", on: { change } },
-          storedSentences().map((text) => h("option", { value: text }, text)),
-        ),
-      ),
-    );
   }
 
   function close() {

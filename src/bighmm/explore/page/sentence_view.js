@@ -66,13 +66,14 @@ export class SentenceView {
   }
 
   show({ text, gaps }) {
-    this.units = split(text);
-    this.gaps = readGaps(gaps, this.units.length);
     if (text === this.text && this.answer) {
+      this.gaps = this.answer.blankable ? readGaps(gaps, this.units.length) : [];
       this.#draw();
       this.#fill();
       return;
     }
+    this.units = split(text);
+    this.gaps = readGaps(gaps, this.units.length);
     this.text = text;
     this.answer = null;
     if (this.units.length === 0) {
@@ -89,9 +90,12 @@ export class SentenceView {
       this.asker.ask(
         (signal, progress) => this.#questions(signal, progress),
         (answer) => {
-          this.answer = answer;
-          this.units = aligned(this.text, answer.tokens) ?? this.units;
-          this.gaps = readGaps(gaps, this.units.length);
+          const units = aligned(this.text, answer.tokens);
+          const blankable = units !== null && this.about.has_states;
+          this.answer = { ...answer, blankable };
+          this.units =
+            units ?? answer.tokens.map((token) => ({ text: token.word, tokens: [token] }));
+          this.gaps = blankable ? readGaps(gaps, units.length) : [];
           this.#draw();
           this.#fill();
           this.changed();
@@ -126,7 +130,7 @@ export class SentenceView {
   }
 
   #draw() {
-    this.strip.show(this.units, this.gaps, this.answer?.end ?? null);
+    this.strip.show(this.units, this.gaps, this.answer?.end, this.answer?.blankable ?? false);
     if (!this.answer) return;
     const { score, tags, posterior } = this.answer;
     const total = surprisal(score.log_prob);
@@ -155,6 +159,7 @@ export class SentenceView {
   }
 
   #setGaps(gaps) {
+    if (!this.answer) return; // the words that were clicked are being replaced
     this.gaps = gaps;
     this.#draw();
     this.#fill();

@@ -30,9 +30,12 @@ export class WordStrip {
     });
   }
 
-  /** units of `units.js`, gaps over them; `end` is the end mark's token, if it has a surprisal. */
-  show(units, gaps, end = null) {
-    Object.assign(this, { units, gaps });
+  /**
+   * units of `units.js`, and gaps over them; end: the token of the end mark;
+   * blankable: whether words are buttons.
+   */
+  show(units, gaps, end = null, blankable = true) {
+    Object.assign(this, { units, gaps, blankable: blankable && this.editable });
     this.range = null;
     const all = [...units.flatMap((unit) => unit.tokens), ...(end ? [end] : [])];
     const scale = Math.max(LEAST_SCALE, ...all.map((token) => token.bits).filter(Number.isFinite));
@@ -57,7 +60,7 @@ export class WordStrip {
   }
 
   #word(index, unit, scale) {
-    const face = this.editable
+    const face = this.blankable
       ? h(
           "button",
           {
@@ -87,7 +90,7 @@ export class WordStrip {
       .slice(gap.from, gap.to + 1)
       .map((unit) => unit.text)
       .join(" ");
-    const face = this.editable
+    const face = this.blankable
       ? h(
           "button",
           {
@@ -107,7 +110,7 @@ export class WordStrip {
       { class: "word gap" },
       face,
       h("s", { class: "stood" }, stood),
-      this.editable && this.#lengths(gap),
+      this.blankable && this.#lengths(gap),
     );
   }
 

@@ -3,6 +3,8 @@
 const GAP = /(?<![\p{L}\p{N}_])_{3,}(?:\d+(?:-\d+)?)?(?![\p{L}\p{N}_])/u;
 const MARKS = /^(?:▁|Ġ|##|Ċ)+/; // how tokenizers write the space before a piece
 
+const UNKNOWN = /^[\p{L}\p{N}_]+(?:['’.-][\p{L}\p{N}_]+)*|^./u; // what a tokenizer takes for one word
+
 /** Whether a text has gaps written in it. */
 export function hasGap(text) {
   return GAP.test(text);
@@ -27,7 +29,7 @@ export function aligned(text, tokens) {
       at += 1;
       rest = units[at].text;
     }
-    const piece = token.word.replace(MARKS, "");
+    const piece = token.unknown ? (UNKNOWN.exec(rest)?.[0] ?? "") : token.word.replace(MARKS, "");
     if (!rest.toLowerCase().startsWith(piece.toLowerCase())) return null;
     units[at].tokens.push(token);
     rest = rest.slice(piece.length);
