@@ -70,7 +70,7 @@ def test_sentence_as_it_is_typed(page, site):
     page.count(".strip .bits", 6)
     assert page.data(".strip .bits") == close(surprisals(site.lm, TEXT))
     assert page.data(".facts dd")[0] == close(log_prob(site.lm, TEXT))
-    _, tags = tag_table(site.lm, TEXT)
+    *_, tags = tag_table(site.lm, TEXT)
     assert page.data(".strip a.state", "state") == [row["state"] for row in tags]
     _, rows = posterior_table(site.lm, TEXT, top=5)
     states = [state for row in rows for state in row["states"]]
