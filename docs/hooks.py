@@ -49,6 +49,8 @@ def _commands() -> str:
 def _defaults() -> str:
     """The table of what default settings give on texts of several sizes."""
     path = Path(__file__).parent.parent / "results" / "cpu" / "defaults.json"
+    if not path.exists():
+        return "Not measured yet."
     lines = [
         "| text | states in blocks | epochs | time | valid / test | Kneser-Ney | unigram |",
         "|---|---|---|---|---|---|---|",
