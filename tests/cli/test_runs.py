@@ -112,6 +112,9 @@ def test_compare(trained, text, small, tmp_path, bighmm, ask):
     done = bighmm("compare", trained, other, "--plot", tmp_path / "curves.png")
     assert done.status == 0 and "training.lr" in done.out and "0.02" in done.out
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    (other / "result.json").write_text('{"valid": 3}')
+    done = bighmm("compare", other)
+    assert done.status == 2 and "result.json is damaged: it does not have the figures" in done.err
     (other / "result.json").unlink()
     assert ask("compare", other)["runs"][0]["figures"]["test"] is None
     for arguments, said in (

@@ -53,7 +53,7 @@ def read_run(folder: str | Path) -> RunRecord:
         raise ValueError(f"{folder} holds no run: it has no {RECIPE}; give the folders of runs")
     recipe, fingerprints = saved_recipe(folder)
     log = read_log(folder)
-    result = read_object(folder / RESULT) if (folder / RESULT).exists() else None
+    result = _read_result(folder / RESULT) if (folder / RESULT).exists() else None
     last = log.steps[-1] if log.steps else {}
     seconds = float(last.get("seconds", (result or {}).get("seconds", 0.0)))
     epochs = float(last.get("epoch", 0.0))
@@ -62,6 +62,22 @@ def read_run(folder: str | Path) -> RunRecord:
         result = result if steps == last.get("step") else None
     name, corpus = str(folder), fingerprints["corpus"]
     return RunRecord(name, recipe, corpus, result, log.curve(), epochs, seconds)
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    """The contents of result.json; ValueError if it has no figures."""
+    found = read_object(path)
+    numbers = [found.get(name) for name in ("steps", "seconds", "num_parameters")]
+    for split in ("valid", "test"):
+        of_split = found.get(split)
+        names = ("perplexity", "unigram_perplexity")
+        numbers += [of_split.get(n) if isinstance(of_split, dict) else None for n in names]
+    counted = found.get("kneser_ney")
+    if counted is not None:
+        numbers.append(counted.get("test") if isinstance(counted, dict) else None)
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise ValueError(f"{path} is damaged: it does not have the figures of a run")
+    return found
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:

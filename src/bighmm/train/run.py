@@ -336,7 +336,7 @@ def _finish(
     """Evaluate the best model on held-out text and write it all down."""
     lm, here = trained.lm, processes.current()
     figures = {}
-    counted = None if trained.steps == 0 else kneser_ney_perplexities(corpus)
+    counted = kneser_ney_perplexities(corpus) if trained.steps and here.first else None
     for split in ("valid", "test"):
         found = dataclasses.asdict(lm.perplexity(corpus, split=split))
         found["unigram_perplexity"] = unigram_perplexity(
