@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -34,30 +35,32 @@ class Arguments:
     kilobytes: tuple[int, ...] = (3, 300, 3000, 30000)
     """Sizes of the texts, in thousands of bytes."""
     out: str = "cpu/defaults.json"
+    busy: bool = False
+    """Other work runs on the machine, so that only the processor time is recorded."""
 
 
 def main(arguments: Arguments) -> None:
     path = RESULTS / arguments.out
     rows = {row["kilobytes"]: row for row in read_json(path)["rows"]} if path.exists() else {}
     for size in arguments.kilobytes:
-        rows[size] = measure(arguments.text, size) | surroundings()
+        rows[size] = measure(arguments.text, size, arguments.busy) | surroundings()
         print(json.dumps(rows[size]), flush=True)
         save(arguments.out, {"rows": [rows[key] for key in sorted(rows)]})
 
 
-def measure(text: Path, kilobytes: int) -> dict[str, Any]:
+def measure(text: Path, kilobytes: int, busy: bool) -> dict[str, Any]:
     """Train on the beginning of a text, in a process of its own with a cache of its own."""
     with tempfile.TemporaryDirectory() as folder:
         part, run = Path(folder) / "text.txt", Path(folder) / "run"
         total = itertools.accumulate(map(len, read_lines(text)), initial=0)
-        before = itertools.takewhile(lambda done: done < 1000 * kilobytes, total)
-        lines = sum(1 for _ in before)
+        short = itertools.takewhile(lambda done: done < 1000 * kilobytes, total)
+        lines = sum(1 for _ in short)
         part.write_bytes(b"".join(itertools.islice(read_lines(text), lines)))
         command = [sys.executable, "-m", "bighmm", "train", "--data", str(part), "--out", str(run)]
         environment = {**os.environ, "BIGHMM_CACHE": str(Path(folder) / "cache")}
-        began = time.monotonic()
+        began, before = time.monotonic(), _processor_seconds()
         subprocess.run([*command, "--json"], check=True, env=environment, capture_output=True)
-        seconds = time.monotonic() - began
+        seconds, used = time.monotonic() - began, _processor_seconds() - before
         result, saved = read_json(run / "result.json"), read_json(run / "recipe.json")
         counts = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     last = [entry for entry in counts if entry["kind"] == "step"][-1]
@@ -66,8 +69,8 @@ def measure(text: Path, kilobytes: int) -> dict[str, Any]:
     figures = ("perplexity", "unigram_perplexity", "tokens")
     return {
         "kilobytes": kilobytes,
-        "seconds": round(seconds, 1),
-        "training_seconds": result["seconds"],
+        "seconds": None if busy else round(seconds, 1),
+        "processor_seconds": round(used, 1),
         "epochs": last["epoch"],
         "tokens_read": last["tokens"],
         "valid": {name: result["valid"][name] for name in figures},
@@ -75,6 +78,12 @@ def measure(text: Path, kilobytes: int) -> dict[str, Any]:
         "kneser_ney": result["kneser_ney"],
         "chosen": chosen,
     }
+
+
+def _processor_seconds() -> float:
+    """What ended processes that this one started have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

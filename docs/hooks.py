@@ -52,13 +52,13 @@ def _defaults() -> str:
     if not path.exists():
         return "Not measured yet."
     lines = [
-        "| text | states in blocks | epochs | time | valid / test | Kneser-Ney | unigram |",
+        "| text | states in blocks | epochs | processor time | valid / test | Kneser-Ney | unigram |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
         size, chosen = row["kilobytes"], row["chosen"]
         text = f"{size:,} kB" if size < 1000 else f"{size / 1000:g} MB"
-        seconds = row["seconds"]
+        seconds = row["processor_seconds"]
         time = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
         pairs = [
             f"{row['valid'][name]:.1f} / {row['test'][name]:.1f}"
