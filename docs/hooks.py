@@ -52,7 +52,7 @@ def _defaults() -> str:
     if not path.exists():
         return "Not measured yet."
     lines = [
-        "| text | states in blocks | epochs | processor time | valid / test | Kneser-Ney | unigram |",
+        "| text | states, blocks | epochs | processor time | valid / test | Kneser-Ney | unigram |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
@@ -66,7 +66,7 @@ def _defaults() -> str:
         ]
         counted = row["kneser_ney"]
         pairs.insert(1, f"{counted['valid']:.1f} / {counted['test']:.1f}")
-        states = f"{chosen['model.states']:,} in {chosen['model.blocks']:,}"
+        states = f"{chosen['model.states']:,}, {chosen['model.blocks']:,}"
         cells = [text, states, f"{row['epochs']:.2g}", time, *pairs]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
