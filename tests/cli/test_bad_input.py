@@ -326,11 +326,11 @@ class TestQuestions:
             (["sample", "--n", "0"], "n must be at least 1, not 0"),
             (
                 ["sample", "--temperature", "-0.5"],
-                "temperature must be finite and at least 0, not -0.5",
+                "temperature must be finite and at least 0",
             ),
             (
                 ["sample", "--temperature", "nan"],
-                "temperature must be finite and at least 0, not nan",
+                "temperature must be finite and at least 0",
             ),
             (["sample", "--length", "-2"], "at least 0 tokens after its prefix, not -2"),
             (["sample", "--seed", "-1"], "a seed is a number from 0 to"),

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,9 +43,7 @@ def test_a_text_is_evaluated_whole(ask, bighmm, trained, text, lm, tmp_path):
     # Carried over end marks, against one pass over the stream.
     carried = ask("eval", trained, "--data", path, "--carry")
     hmm, stream = lm.hmm(), [token for row in rows for token in row]
-    each = type(hmm)(
-        hmm.start, hmm.transitions, hmm.emissions, hmm.support, hmm.end, False
-    ).token_log_probs([stream])[0]
+    each = replace(hmm, reset=False).token_log_probs([stream])[0]
     known = each[torch.tensor(stream) != lm.tokenizer.unknown]
     assert carried["perplexity_known"] == pytest.approx(float((-known.mean()).exp()), rel=1e-4)
     # A split divides it as for training, and without --data it is the test split of the run's text.

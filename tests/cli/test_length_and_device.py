@@ -62,9 +62,9 @@ def test_next_under_a_rule(ask, runs):
 
 
 def test_the_default_is_one_hundred(ask, bighmm, runs):
-    for command in ("sample", "next"):
+    for command, said in (("sample", ". (default: 100)"), ("next", "; 100 if it is not given.")):
         shown = " ".join(bighmm(command, "--help").out.replace("│", " ").split())
-        assert "the end mark not counted. (default: 100)" in shown
+        assert f"the end mark not counted{said}" in shown
     rule = ("--words", "100..", "--seed", 1, "--n", 1)
     assert len(texts_of(ask("sample", runs["hmm"], *rule))[0].split()) == 100
     assert bighmm("sample", runs["hmm"], "--words", "101..").status == 2

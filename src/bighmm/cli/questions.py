@@ -143,8 +143,8 @@ class NextArguments:
     length: Annotated[
         int | None,
         tyro.conf.arg(
-            help="With a rule: tokens after the prefix at most, the end mark not counted "
-            f"({DEFAULT_LENGTH})."
+            help="With a rule: tokens after the prefix at most, the end mark not counted; "
+            f"{DEFAULT_LENGTH} if it is not given."
         ),
     ] = None
     no_unk: NoUnk = False

@@ -18,10 +18,10 @@ LONGEST_WORD = 1000  # characters, likewise
 _END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
 
 
-def are_too_long(lines: Iterable[str]) -> bool:
-    """Whether lines are so long, or so few, that each is a document rather than a sentence."""
+def are_too_long(lines: Iterable[str], few: int = FEW_LINES) -> bool:
+    """Whether lines are so long, or fewer than `few`, that each is a document and no sentence."""
     some = [len(line) for line in itertools.islice(lines, LOOKED_AT) if line.strip()]
-    return 0 < len(some) < FEW_LINES or sum(some) > LONG_LINES * max(1, len(some))
+    return 0 < len(some) < few or sum(some) > LONG_LINES * max(1, len(some))
 
 
 def sentences(line: str) -> Iterator[str]:

@@ -95,9 +95,13 @@ class Source:
                     yield split, starts, line
 
     def whole_lines(self) -> Iterator[tuple[bool, str]]:
-        """(whether the line begins a document, line) of text that has no splits of its own."""
+        """(whether the line begins a document, line) of text that has no splits of its own.
+
+        Lines that are very long are cut into sentences; that they are few does not matter here.
+        """
         assert "" in self.files, "this source has splits"
-        return _raw_lines(self.files[""], self._lines_are_documents)
+        lines = (line for path in self.files[""] for line in _file_lines(path, pieces=True))
+        return _raw_lines(self.files[""], self._lines_are_documents, are_too_long(lines, few=0))
 
     def _split_lines(self, paths: list[Path]) -> Iterator[tuple[bool, str]]:
         """(whether the line begins a document, line) of the files of one split."""
