@@ -48,6 +48,14 @@ def advance(
     return log_prob.index_copy(0, rows, again), replace(after, log_alpha=log_alpha)
 
 
+def by_token(model: Model, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
+    """log p(x_t | what is before it) (B, T), and the state after the window."""
+    given, move = windows_of(window, carry), model.transitions.product()
+    log_emission = emitted(model.emission, window.ids)
+    log_alpha, gained = plain.forward(move.ahead, model.start, log_emission, given)
+    return gained, carry.then(model, window, _last(log_alpha, given))
+
+
 def kernel_fits(model: Model) -> bool:
     """Whether the kernels of `ops.dense_chain` can do this model."""
     return (
@@ -101,10 +109,8 @@ def _advance(
             given, transitions, model.start, model.emission, *transitions.operands
         )
         return log_prob, carry.then(model, window, log_alpha)
-    log_emission = emitted(model.emission, window.ids)
-    move = transitions.product()
-    log_alpha, gained = plain.forward(move.ahead, model.start, log_emission, given)
-    return gained.sum(1), carry.then(model, window, _last(log_alpha, given))
+    gained, after = by_token(model, window, carry)
+    return gained.sum(1), after
 
 
 class _DenseLogSum(torch.autograd.Function):

@@ -23,6 +23,7 @@ from bighmm.infer.sequences import (
 from bighmm.model.model import Model
 from bighmm.ops import table_chain
 from bighmm.ops.chain import chain_log_sum
+from bighmm.ops.chain import plain as chain
 from bighmm.ops.impl import use_triton
 from bighmm.ops.windows import Windows
 
@@ -60,13 +61,22 @@ def run_filter(model: Model, sequences: Sequences, impl: str = "auto") -> tuple[
 @torch.no_grad()
 def token_log_probs(model: Model, sequences: Sequences) -> Tensor:
     """log p(x_t | x_1 … x_{t-1}) (B, T), 0 in the padding; -inf from an impossible token on."""
-    found = model.start.new_zeros(sequences.ids.shape)
-    carry = Carry.at_start(model, len(found))
-    for place in range(found.shape[1]):
-        inside = place < sequences.lengths
-        gained, carry = advance(model, sequences.window(place, place + 1), carry)
-        found[:, place] = torch.where(inside, gained, 0.0)
+    batch, time = sequences.ids.shape
+    found, carry = model.start.new_zeros(batch, time), Carry.at_start(model, batch)
+    step = dense.by_token if model.support.is_dense else _by_token
+    for first, last in windows(model, batch, time):
+        window = sequences.window(first, last)
+        gained, carry = step(model, window, carry)
+        lost = (~(gained > -torch.inf)).cumsum(1) > 0
+        found[:, first:last] = gained.masked_fill(lost, -torch.inf).where(window.inside(), 0.0)
     return found
+
+
+def _by_token(model: Model, window: Sequences, carry: Carry) -> tuple[Tensor, Carry]:
+    """log p(x_t | what is before it) (B, T), NaN after an impossible token; the state after all."""
+    log_alpha, scale = chain.sweep_forward(*potentials(model, window, carry))
+    gained = scale[:, 1:] + log_alpha.logsumexp(2).diff(dim=1)
+    return gained, carry.then(model, window, log_alpha[:, -1])
 
 
 def advance(
