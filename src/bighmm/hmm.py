@@ -352,6 +352,8 @@ class HMM(Model):
 
     def _rows_after(self, prefix: Tensor | Sequence[int] | None, n: int) -> Carry:
         """n times the state after one sequence; ValueError if that has probability zero."""
+        if prefix is None:
+            return Carry.at_start(self, n)
         carry = self._after(prefix)
         if not bool(carry.possible):
             raise ValueError("the prefix has probability zero in this HMM, so nothing follows it")

@@ -15,10 +15,12 @@ from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import Dense
 from bighmm.model.transitions import Table
 from bighmm.ops import impl as choice
-from bighmm.ops import memory, table_chain
+from bighmm.ops import memory
 from bighmm.train.expectation_maximisation import baum_welch, improved
 
 numba = pytest.importorskip("numba")
+from bighmm.ops.table_chain import preparing, refitting  # noqa: E402
+
 TYPES = [torch.float32, torch.float64]
 SIZES = [(1, 3, 2, 5), (3, 4, 9, 17), (7, 5, 5, 40), (16, 8, 3, 33), (65, 11, 6, 20)]
 SPREAD = {"mild": 1.0, "sharp": 30.0, "extreme": 500.0}  # of logits: lowest log p about -1500
@@ -208,17 +210,22 @@ def test_pieces_that_fit_in_memory(monkeypatch):
             close(one, other, torch.float64)
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("kind", ["mild", "zeros"])
 @pytest.mark.parametrize(("size", "smoothing"), [(1.0, 0.0), (0.3, 0.5)])
-def test_new_probabilities(kind, size, smoothing, monkeypatch):
-    hmm = model(6, 4, kind, torch.float64)
+def test_new_probabilities(kind, size, smoothing, dtype):
+    """A state that is not used, and what is impossible, stay as they are to the last bit."""
+    hmm = model(6, 4, kind, dtype)
     counts = hmm.expected_counts(torch.zeros(2, 5, dtype=torch.long))
-    fast = improved(hmm, counts, size, smoothing)
-    monkeypatch.setattr(choice, "_numba_installed", lambda: False)
+    counts.transition[2] = 0.0
     plain = improved(hmm, counts, size, smoothing)
-    close(plain.start, fast.start, torch.float64)
-    close(plain.transitions.log_probs(), fast.transitions.log_probs(), torch.float64)
-    close(plain.emission, fast.emission, torch.float64)
+    old, new = hmm.transitions.log_probs(), plain.transitions.log_probs()
+    tables = refitting.LogTables(hmm.start.numpy(), old.numpy(), hmm.emission.numpy())
+    of_counts = refitting.LogTables(*(count.numpy() for count in counts[1:]))
+    fast = refitting.shares(tables, of_counts, size, (smoothing,) * 3)
+    for one, other in zip((plain.start, new, plain.emission), fast, strict=True):
+        close(one, torch.from_numpy(other), dtype)
+    assert np.array_equal(fast.moves[2], old[2].numpy())
 
 
 def test_gradients_stay_with_torch():
@@ -233,7 +240,7 @@ def test_gradients_stay_with_torch():
 @pytest.mark.parametrize("cells", [0, 2**12])
 @pytest.mark.parametrize("part", ["start", "transitions", "emissions"])
 def test_numbers_that_are_none_are_left_to_torch(part, cells, monkeypatch):
-    monkeypatch.setattr(table_chain, "FEW_CELLS", cells)
+    monkeypatch.setattr(preparing, "FEW_CELLS", cells)
     hmm = model(4, 3, "mild", torch.float64)
     nothing = {
         "start": hmm.start * torch.nan,
@@ -249,10 +256,10 @@ def test_numbers_that_are_none_are_left_to_torch(part, cells, monkeypatch):
 def test_tables_are_the_same_however_they_are_made(kind, monkeypatch):
     hmm = model(5, 7, kind, torch.float32)
     hmm.emission[3] = -torch.inf  # a word that no state emits
-    makers = [(table_chain.prepare_matrix, hmm.transitions.log_probs())]
-    makers.append((table_chain.prepare_words, hmm.emission))
+    makers = [(preparing.prepare_matrix, hmm.transitions.log_probs())]
+    makers.append((preparing.prepare_words, hmm.emission))
     looped = [make(table) for make, table in makers]
-    monkeypatch.setattr(table_chain, "FEW_CELLS", 0)
+    monkeypatch.setattr(preparing, "FEW_CELLS", 0)
     for (make, table), found in zip(makers, looped, strict=True):
         for one, other in zip(make(table), found, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-30)
@@ -268,14 +275,35 @@ def test_without_numba(monkeypatch):
         hmm.log_prob(ids, impl="compiled")
 
 
-def test_iterations_of_baum_welch_are_those_of_torch(monkeypatch):
-    hmm = model(5, 4, "mild", torch.float64)
+@pytest.mark.parametrize("kind", ["mild", "zeros", "extreme"])
+@pytest.mark.parametrize("end", [None, 2])
+@pytest.mark.parametrize("states", [5, 20])
+def test_iterations_of_baum_welch_are_those_of_torch(states, kind, end, monkeypatch):
+    hmm = model(states, 4, kind, torch.float64, end=end)
     ids, lengths = rows(4, 6, 20)
-    lengths = lengths.clamp(min=1)
-    fast = baum_welch(hmm, ids, lengths, iterations=5)
+    lengths = torch.where(hmm.log_prob(ids, lengths).isfinite(), lengths.clamp(min=1), 0)
+    settings = {"iterations": 5, "step_size": 0.7, "smoothing": 0.01}
+    fast = baum_welch(hmm, ids, lengths, **settings)
     monkeypatch.setattr(choice, "_numba_installed", lambda: False)
-    plain = baum_welch(hmm, ids, lengths, iterations=5)
+    plain = baum_welch(hmm, ids, lengths, **settings)
     np.testing.assert_allclose(fast.log_probs, plain.log_probs, rtol=1e-9)
+    close(plain.hmm.emission.exp(), fast.hmm.emission.exp(), torch.float64)
+
+
+def test_an_iteration_needs_rows_that_are_possible():
+    hmm = model(3, 3, "mild", torch.float64)
+    never = torch.tensor([[0.0, 0.5, 0.5]] * 3).log().T.contiguous()
+    hmm = dataclasses.replace(hmm, emissions=EmissionTable(never.double()))
+    with pytest.raises(ValueError, match="row 1 of tokens has probability zero"):
+        baum_welch(hmm, torch.tensor([[1, 2], [1, 0]]))
+
+
+def test_ids_outside_the_vocabulary_are_refused_in_any_form():
+    hmm = model(3, 4, "mild", torch.float64)
+    for wrong in (-1, 4):
+        for form in (torch.tensor, np.array, list):
+            with pytest.raises(ValueError, match=f"token id {wrong} in row 1, position 2"):
+                hmm.log_prob(form([[0, 1, 2], [0, 1, wrong]]))
 
 
 def test_where_no_cache_can_be_written(tmp_path):

@@ -36,6 +36,13 @@ def as_tensor(value: Any) -> Tensor:
         raise ValueError(f"numbers were expected, not {_shown(value)}") from None
 
 
+def as_array(tensor: Tensor) -> np.ndarray:
+    """The numbers of a tensor on the CPU, in C order; they may share memory with it."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return tensor.contiguous().numpy()
+
+
 def as_rows(value: Any) -> list[Tensor] | None:
     """The rows of a list of sequences of numbers, each (T,), if it is one; they are on the CPU."""
     if isinstance(value, np.ndarray) and value.dtype == object:

@@ -16,8 +16,9 @@ from bighmm.infer import loops
 from bighmm.infer.positions import Position, PositionCache
 from bighmm.infer.sequences import Sequences
 from bighmm.model.model import Model
-from bighmm.ops import memory, table_chain
+from bighmm.ops import memory
 from bighmm.ops.log_matmul import recentred
+from bighmm.ops.table_chain import compiled
 
 
 class BestPaths(NamedTuple):
@@ -29,8 +30,8 @@ def best_paths(model: Model, sequences: Sequences, k: int, impl: str = "auto") -
     """The k most likely state paths of each row, best first."""
     looped = loops.prepare(model, sequences, impl)
     if looped is not None:
-        best, found = map(torch.from_numpy, table_chain.best_paths(looped.rows, looped.tables, k))
-        return BestPaths(found, best.to(model.start.dtype))
+        best, found = compiled().best_paths(looped.rows, looped.tables, k)
+        return BestPaths(found, best)
     batch, time = sequences.ids.shape
     paths = torch.full((batch, k, time), -1, device=sequences.ids.device)
     log_prob = model.start.new_full((batch, k), -torch.inf)

@@ -22,11 +22,12 @@ from bighmm.infer.sequences import Carry, Sequences, batches_by_length, cost_per
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.transitions import Table
-from bighmm.ops import memory, table_chain
+from bighmm.ops import memory
 from bighmm.ops.dense_chain import SMALLEST_PROB, dense_chain
 from bighmm.ops.dense_chain.passes import TableEmissions, TableTransitions
 from bighmm.ops.impl import use_triton
 from bighmm.ops.matmul import being_captured
+from bighmm.ops.table_chain import compiled
 
 
 class Counts(NamedTuple):
@@ -46,10 +47,9 @@ def expected_counts(model: Model, sequences: Sequences, impl: str = "auto") -> C
     """Summed over the rows; a row of probability zero adds nothing."""
     check_table(model, model.num_states**2)
     fits = memory.at_once(sequences.ids.shape[1] * cost_per_position(model), model.start.device)
-    with torch.no_grad():
-        looped = loops.prepare(model, sequences, impl) if len(sequences.ids) <= fits else None
+    looped = loops.prepare(model, sequences, impl) if len(sequences.ids) <= fits else None
     if looped is not None:
-        found = table_chain.count(looped.rows, looped.tables)
+        found = compiled().count(looped.rows, looped.tables)
         return Counts(found.log_prob, found.start, found.transition, looped.whole(found.emission))
     counting = Counting(model, impl)
     log_prob = model.start.new_zeros(len(sequences.ids))
@@ -127,7 +127,7 @@ class Counting:
         looped = loops.prepare(self.model, window, self.impl, carry)
         if looped is None:
             return None
-        found = table_chain.count(looped.rows, looped.tables, looped.carried, ends=True)
+        found = compiled().count(looped.rows, looped.tables, looped.carried, ends=True)
         after = carry.then(self.model, window, found.ended)
         counts = (found.start, found.transition, looped.whole(found.emission))
         return found.log_prob, after, counts

@@ -20,11 +20,12 @@ from bighmm.infer import loops
 from bighmm.infer.sequences import Carry, Sequences
 from bighmm.model.model import Model
 from bighmm.model.transitions import Transitions
-from bighmm.ops import memory, table_chain
+from bighmm.ops import memory
 from bighmm.ops.dense_chain import LARGEST, SMALLEST_PROB, Windows, dense_chain, plain
 from bighmm.ops.impl import use_triton
 from bighmm.ops.log_matmul import finite_or_zero
 from bighmm.ops.matmul import being_captured
+from bighmm.ops.table_chain import compiled
 
 LARGEST_LOG = 60.0  # exp of this still leaves room for sums in float32
 
@@ -96,15 +97,15 @@ def _with_kernels(
 def _advance(
     model: Model, window: Sequences, carry: Carry, impl: str = "torch"
 ) -> tuple[Tensor, Carry]:
-    looped = loops.prepare(model, window, impl, carry)
+    gradient = needs_gradient(model.operands)
+    looped = None if gradient else loops.prepare(model, window, impl, carry)
     if looped is not None:
-        total, ended = table_chain.filter_rows(
+        log_prob, ended = compiled().filter_rows(
             looped.rows, looped.tables, looped.carried, ends=True
         )
-        log_prob = torch.from_numpy(total).to(model.start.dtype)
         return log_prob, carry.then(model, window, torch.from_numpy(ended))
     given, transitions = windows_of(window, carry), model.transitions
-    if needs_gradient(model.operands):
+    if gradient:
         log_prob, log_alpha = _DenseLogSum.apply(
             given, transitions, model.start, model.emission, *transitions.operands
         )

@@ -21,10 +21,10 @@ from bighmm.infer.sequences import (
     windows,
 )
 from bighmm.model.model import Model
-from bighmm.ops import table_chain
 from bighmm.ops.chain import chain_log_sum
 from bighmm.ops.chain import plain as chain
 from bighmm.ops.impl import use_triton
+from bighmm.ops.table_chain import compiled
 from bighmm.ops.windows import Windows
 
 
@@ -38,8 +38,7 @@ def log_prob(model: Model, sequences: Sequences, impl: str = "auto") -> Tensor:
         return advance(model, sequences, Carry.at_start(model, len(sequences.ids)), impl)[0]
     looped = loops.prepare(model, sequences, impl)
     if looped is not None:
-        total, _ = table_chain.filter_rows(looped.rows, looped.tables)
-        return torch.from_numpy(total).to(model.start.dtype)
+        return compiled().filter_rows(looped.rows, looped.tables)[0]
     result = model.start.new_zeros(len(sequences.ids))
     for rows in batches_by_length(sequences.lengths, cost_per_position(model)):
         result[rows], _ = run_filter(model, sequences.rows(rows), impl)

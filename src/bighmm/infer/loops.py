@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from bighmm.base.caching import cached_object, needs_gradient
+from bighmm.base.arrays import as_array
+from bighmm.base.caching import cached_object
 from bighmm.infer.sequences import Carry, Sequences
 from bighmm.model.model import Model
-from bighmm.ops import memory, table_chain
+from bighmm.ops import memory
 from bighmm.ops.impl import use_compiled
-from bighmm.ops.table_chain import Rows, Tables, Words
+from bighmm.ops.table_chain import LARGEST, Rows, Tables, Words, compiled
 
 EMPTY = np.empty(0, np.bool_)
+SMALL_TABLES = 2**14  # cells up to which an iteration of Baum-Welch is faster without torch
 
 
 class Loops:
@@ -38,10 +42,8 @@ class Loops:
             end = int(found[0]) if len(found) else -1
         fresh, self.carried = EMPTY, None
         if carry is not None and not bool((carry.fresh & carry.possible).all()):
-            fresh = carry.fresh.contiguous().numpy()
-            self.carried = carry.log_alpha.detach().contiguous().numpy()
-        lengths = sequences.lengths.contiguous().numpy()
-        self.rows = Rows(ids.contiguous().numpy(), lengths, fresh, end)
+            fresh, self.carried = as_array(carry.fresh), as_array(carry.log_alpha)
+        self.rows = Rows(as_array(ids), lengths_of(sequences), fresh, end)
         self.tables = tables
         self.tokens = tokens  # (U,) of which the tables have emissions; None: all tokens
         self.vocabulary_size = vocabulary_size
@@ -59,11 +61,9 @@ def prepare(
 ) -> Loops | None:
     """The model and the rows as the loops read them.
 
-    None where the loops cannot be used: with gradients, many states, NaN, or no numba.
+    None where the loops cannot be used: many states, NaN, or no numba. Answers have no gradient.
     """
-    if not can_loop(model, impl) or needs_gradient(model.operands):
-        return None
-    if sequences.ids.numel() == 0 or sequences.hidden is not None:
+    if not can_loop(model, impl) or not _can_read(sequences):
         return None
     tables, tokens = cached_object(model, "_looped", lambda: _tables(model)), None
     if tables is None:
@@ -71,11 +71,51 @@ def prepare(
     if tables.words is None:
         tokens = sequences.ids.unique()
         with torch.no_grad():
-            words = table_chain.prepare_words(model.emissions.of(tokens))
+            words = compiled().prepare_words(model.emissions.of(tokens))
         if words is None:
             return None
         tables = tables._replace(words=words)
     return Loops(sequences, tables, tokens, model.vocabulary_size, carry)
+
+
+def refit(
+    model: Model, sequences: Sequences, step_size: float, added: tuple[float, float, float]
+) -> tuple[float, tuple[Tensor, Tensor, Tensor]] | None:
+    """log p of all rows, and new start, transition and emission tables from their expected counts.
+
+    None where the loops cannot be used for a whole iteration: tables of more than a few thousand
+    cells, or rows that do not fit in memory at once, besides what is said of `prepare`.
+    """
+    cells = model.num_states * max(model.num_states, model.vocabulary_size)
+    if cells > SMALL_TABLES or not can_loop(model) or not _can_read(sequences):
+        return None
+    batch, time = sequences.ids.shape
+    if batch > memory.at_once(time * model.num_states, model.start.device):
+        return None
+    loops, end = compiled(), -1 if sequences.end is None else sequences.end
+    rows = Rows(as_array(sequences.ids), lengths_of(sequences), EMPTY, end)
+    operands = (model.start, model.transitions.log_probs(), model.emission)
+    found = loops.refit(rows, loops.LogTables(*map(as_array, operands)), step_size, added)
+    if found is None:
+        return None
+    log_prob, new = found
+    return float(np.add.reduce(log_prob)), tuple(map(torch.from_numpy, new))
+
+
+def _can_read(sequences: Sequences) -> bool:
+    return sequences.ids.numel() > 0 and sequences.hidden is None
+
+
+def lengths_of(sequences: Sequences) -> np.ndarray:
+    """Lengths (B,) of the rows, which are not to be changed."""
+    if sequences.ragged:
+        return as_array(sequences.lengths)
+    return _equal_lengths(*sequences.ids.shape)
+
+
+@lru_cache(16)
+def _equal_lengths(batch: int, time: int) -> np.ndarray:
+    return np.full(batch, time)
 
 
 def can_loop(model: Model, impl: str = "auto") -> bool:
@@ -84,9 +124,7 @@ def can_loop(model: Model, impl: str = "auto") -> bool:
     Raises ValueError if they are asked for and cannot run here.
     """
     return (
-        use_compiled(model.start, impl)
-        and model.support.is_dense
-        and model.num_states <= table_chain.LARGEST
+        use_compiled(model.start, impl) and model.support.is_dense and model.num_states <= LARGEST
     )
 
 
@@ -97,14 +135,14 @@ def _tables(model: Model) -> Tables | None:
     Emissions and transitions keep theirs, as several models may share them.
     """
     transitions, emissions = model.transitions, model.emissions
-    start = table_chain.prepare_start(model.start)
+    start = compiled().prepare_start(model.start)
     matrix = cached_object(
-        transitions, "_looped", lambda: table_chain.prepare_matrix(transitions.log_probs())
+        transitions, "_looped", lambda: compiled().prepare_matrix(transitions.log_probs())
     )
     words: Words | None = None
     if model.vocabulary_size * model.num_states <= memory.STREAMED:
         words = cached_object(
-            emissions, "_looped", lambda: table_chain.prepare_words(emissions.table)
+            emissions, "_looped", lambda: compiled().prepare_words(emissions.table)
         )
         if words is None:
             return None

@@ -27,9 +27,10 @@ from bighmm.infer.sequences import Carry, Sequences, ends_text
 from bighmm.model.model import Model
 from bighmm.model.support import States
 from bighmm.model.transitions import EVERY
-from bighmm.ops import memory, table_chain
+from bighmm.ops import memory
 from bighmm.ops.drawing import draw
 from bighmm.ops.log_matmul import finite_or_zero
+from bighmm.ops.table_chain import compiled
 
 AT_ONCE = 64  # places for which the loop draws before it asks whether all rows have ended
 COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float32 can tell apart
@@ -185,9 +186,9 @@ def _draw_in_loops(
     """Tokens (N, L), and the states (N, L) that emit them; ends when all rows have had `stop`."""
     start, moves, words = model.start, model.transitions, model.emissions
     tables = (
-        cached_object(model, "_summed", lambda: table_chain.cumulated(start.unsqueeze(0))),
-        cached_object(moves, "_summed", lambda: table_chain.cumulated(moves.log_probs())),
-        cached_object(words, "_summed", lambda: table_chain.cumulated(words.table.T)),
+        cached_object(model, "_summed", lambda: compiled().cumulated(start.unsqueeze(0))),
+        cached_object(moves, "_summed", lambda: compiled().cumulated(moves.log_probs())),
+        cached_object(words, "_summed", lambda: compiled().cumulated(words.table.T)),
     )
     rows, device = len(carry.tokens), start.device
     each = AT_ONCE if stop is not None else memory.at_once(2 * rows, device)
@@ -198,7 +199,7 @@ def _draw_in_loops(
     for first in range(0, steps, each):
         shape = (min(each, steps - first), 2, rows)
         chosen = torch.rand(shape, generator=generator, dtype=torch.float64)
-        drawn = table_chain.draw_tokens(last, fresh, tables, chosen, end, with_states)
+        drawn = compiled().draw_tokens(last, fresh, tables, chosen, end, with_states)
         for parts, part in zip((tokens, states), drawn, strict=True):
             parts.append(part)
         if stop is not None and bool((tokens[-1] == stop).any(1).all()):

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bighmm.base.arrays import as_rows, as_tensor
+from bighmm.base.arrays import as_array, as_rows, as_tensor
 from bighmm.model.model import Model
 from bighmm.ops import memory
 from bighmm.ops.carry import after_window
+from bighmm.ops.impl import use_compiled
+from bighmm.ops.table_chain import compiled
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,19 @@ class Sequences:
         """(B, T) bool: t is not in the padding."""
         time = self.ids.shape[1]
         return torch.arange(time, device=self.ids.device) < self.lengths.unsqueeze(1)
+
+
+class EqualRows(Sequences):
+    """Sequences of the same length, which are made with as little as possible: a question about a
+    short text takes no longer than a few tensors."""
+
+    def __init__(self, ids: Tensor, end: int | None) -> None:
+        self.__dict__.update(ids=ids, end=end, hidden=None, ragged=False)
+
+    @cached_property
+    def lengths(self) -> Tensor:  # type: ignore[override]
+        batch, time = self.ids.shape
+        return torch.full((batch,), time, device=self.ids.device)
 
 
 @dataclass(frozen=True)
@@ -119,6 +134,8 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     arrays or tensors. Raises ValueError for wrong shapes, lengths outside 0 … T, and ids outside
     the vocabulary.
     """
+    if lengths is None and _is_table(tokens, model):  # the usual case, without a look at the rest
+        return EqualRows(tokens, model.end if model.reset else None)
     tokens, lengths = rectangular(tokens, lengths)
     tokens = as_tensor(tokens).to(model.start.device)
     if tokens.dim() != 2 or (tokens.numel() and tokens.is_floating_point()):
@@ -129,9 +146,9 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     tokens = tokens.long()
     batch, time = tokens.shape
     if lengths is None:
+        if _is_table(tokens, model):
+            return EqualRows(tokens, model.end if model.reset else None)
         lengths = torch.full((batch,), time, device=tokens.device)
-        if tokens.numel() and _all_known(tokens, model.support.vocabulary_size):
-            return unchecked(model, tokens, lengths, ragged=False)
     lengths = as_tensor(lengths).to(tokens.device)
     fits = lengths.shape == (batch,) and not (batch and lengths.is_floating_point())
     if not fits or bool(((lengths < 0) | (lengths > time)).any()):
@@ -152,14 +169,21 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     return unchecked(model, tokens.masked_fill(~inside, 0), lengths)
 
 
-def unchecked(model: Model, ids: Tensor, lengths: Tensor, ragged: bool = True) -> Sequences:
+def unchecked(model: Model, ids: Tensor, lengths: Tensor) -> Sequences:
     """Sequences of ids (B, T) that are known to be in the vocabulary, with 0 in the padding."""
-    return Sequences(ids, lengths, model.end if model.reset else None, ragged=ragged)
+    return Sequences(ids, lengths, model.end if model.reset else None)
 
 
-def _all_known(tokens: Tensor, vocabulary_size: int) -> bool:
+def _is_table(tokens: Any, model: Model) -> bool:
+    """Whether these are token ids (B, T) of the vocabulary, on the model's device."""
+    if not isinstance(tokens, Tensor) or tokens.dtype != torch.long or tokens.dim() != 2:
+        return False
+    if tokens.device != model.start.device or tokens.numel() == 0:
+        return False
+    if use_compiled(model.start):
+        return bool(compiled().all_below(as_array(tokens), model.support.vocabulary_size))
     least, most = torch.aminmax(tokens)
-    return int(least) >= 0 and int(most) < vocabulary_size
+    return int(least) >= 0 and int(most) < model.support.vocabulary_size
 
 
 def rectangular(tokens: Any, lengths: Any) -> tuple[Any, Any]:

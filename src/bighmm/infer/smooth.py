@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,10 +12,10 @@ from bighmm.infer.dense import emitted, windows_of
 from bighmm.infer.potentials import potentials
 from bighmm.infer.sequences import Carry, Sequences, in_parts, windows
 from bighmm.model.model import Model
-from bighmm.ops import table_chain
 from bighmm.ops.chain import plain as chain
 from bighmm.ops.dense_chain import plain as dense_chain
 from bighmm.ops.log_matmul import finite_or_zero
+from bighmm.ops.table_chain import compiled
 
 
 class Posterior(NamedTuple):
@@ -25,14 +24,18 @@ class Posterior(NamedTuple):
     marginals: Tensor  # (B, T, K) p(z_t = state | x_1 … x_T), 0 in the padding and if p(x) = 0
 
 
-@torch.no_grad()
 def posterior(model: Model, sequences: Sequences, impl: str = "auto") -> Posterior:
     """p(z_t | x_1 … x_T) for the states that can be alive at each position."""
-    smooth = partial(_smooth_dense, impl=impl) if model.support.is_dense else _smooth_tiles
-    shape = (*sequences.ids.shape, model.support.states_per_token)
-    blank = partial(model.start.new_zeros, shape)
-    log_prob, marginals = in_parts(model, sequences, partial(smooth, model), blank)
-    states = model.support.states(sequences.ids)
+
+    def smooth(part: Sequences) -> tuple[Tensor, Tensor]:
+        return _smooth_dense(model, part, impl) if support.is_dense else _smooth_tiles(model, part)
+
+    def blank() -> Tensor:
+        return model.start.new_zeros(*sequences.ids.shape, support.states_per_token)
+
+    support = model.support
+    log_prob, marginals = in_parts(model, sequences, smooth, blank)
+    states = support.states(sequences.ids)
     if sequences.ragged:
         states = states.masked_fill(~sequences.inside().unsqueeze(2), -1)
     return Posterior(log_prob, states, marginals)
@@ -42,8 +45,13 @@ def _smooth_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Ten
     """log p (B,) and marginals (B, T, Z); zero in the padding and where p is zero."""
     looped = loops.prepare(model, part, impl)
     if looped is not None:
-        found, marginals = table_chain.smooth(looped.rows, looped.tables)
-        return torch.from_numpy(found).to(model.start.dtype), marginals
+        return compiled().smooth(looped.rows, looped.tables)
+    return _smooth_in_torch(model, part)
+
+
+@torch.no_grad()
+def _smooth_in_torch(model: Model, part: Sequences) -> tuple[Tensor, Tensor]:
+    """The same without compiled loops."""
     given = windows_of(part, Carry.at_start(model, len(part.ids)))
     move, log_emission = model.transitions.product(), emitted(model.emission, part.ids)
     log_alpha, gained = dense_chain.forward(move.ahead, model.start, log_emission, given)
@@ -53,6 +61,7 @@ def _smooth_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Ten
     return total, _shares(joint) * inside.unsqueeze(2)
 
 
+@torch.no_grad()
 def _smooth_tiles(model: Model, part: Sequences) -> tuple[Tensor, Tensor]:
     """The same with tiles: forward over windows, keeping log_alpha, then backward over them."""
     batch, time = part.ids.shape

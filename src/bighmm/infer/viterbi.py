@@ -14,8 +14,9 @@ from bighmm.infer.potentials import potentials
 from bighmm.infer.sequences import Carry, Sequences, in_parts, windows
 from bighmm.model.model import Model
 from bighmm.model.transitions import Transitions
-from bighmm.ops import memory, table_chain
+from bighmm.ops import memory
 from bighmm.ops.log_matmul import recentred
+from bighmm.ops.table_chain import compiled
 
 
 class BestPath(NamedTuple):
@@ -23,7 +24,6 @@ class BestPath(NamedTuple):
     log_prob: Tensor  # (B,) log p(x, z) of that path
 
 
-@torch.no_grad()
 def viterbi(model: Model, sequences: Sequences, impl: str = "auto") -> BestPath:
     """The most likely state path of each row."""
     search = partial(_search_dense, impl=impl) if model.support.is_dense else _search_tiles
@@ -36,8 +36,13 @@ def _search_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Ten
     """log p(x, z) (B,) of the best path, and the path (B, T)."""
     looped = loops.prepare(model, part, impl)
     if looped is not None:
-        best, path = map(torch.from_numpy, table_chain.best_path(looped.rows, looped.tables))
-        return best.to(model.start.dtype), path
+        return compiled().best_path(looped.rows, looped.tables)
+    return _search_in_torch(model, part)
+
+
+@torch.no_grad()
+def _search_in_torch(model: Model, part: Sequences) -> tuple[Tensor, Tensor]:
+    """The same without compiled loops."""
     batch, time = part.ids.shape
     log_emission = emitted(model.emission, part.ids)
     scores = model.start.new_zeros(batch, model.num_states)
@@ -54,6 +59,7 @@ def _search_dense(model: Model, part: Sequences, impl: str) -> tuple[Tensor, Ten
     return _trace_back(model, part, scores, total, pointers)
 
 
+@torch.no_grad()
 def _search_tiles(model: Model, part: Sequences) -> tuple[Tensor, Tensor]:
     """The same with tiles between the states of neighbouring tokens."""
     batch, time = part.ids.shape

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numba
 import numpy as np
 import torch
 
-ONE = np.zeros(1, np.int64)  # the number of the only row
 WORTH_A_THREAD = 2**20  # multiplications; less is done before another thread has begun
 
 
@@ -43,7 +42,7 @@ def over_rows(work: Callable[[np.ndarray], None], lengths: np.ndarray, cost: int
     cost: multiplications of one position. As many threads as torch may use.
     """
     if len(lengths) == 1:
-        work(ONE)
+        work(first_rows(1))
         return
     order = np.argsort(-lengths, kind="stable")
     most = min(torch.get_num_threads(), len(order), int(lengths.sum()) * cost // WORTH_A_THREAD)
@@ -53,6 +52,12 @@ def over_rows(work: Callable[[np.ndarray], None], lengths: np.ndarray, cost: int
     done = [_pool(most).submit(work, np.ascontiguousarray(order[i::most])) for i in range(most)]
     for part in done:
         part.result()
+
+
+@lru_cache(16)
+def first_rows(count: int) -> np.ndarray:
+    """0, 1, … count - 1, which are not to be changed."""
+    return np.arange(count)
 
 
 @cache

@@ -33,19 +33,16 @@ from torch import Tensor
 from bighmm.base import processes
 from bighmm.data.batches import Batch
 from bighmm.hmm import HMM
-from bighmm.infer.counts import Counting, Counts, Sums
-from bighmm.infer.loops import can_loop
-from bighmm.infer.sequences import Carry, unchecked
+from bighmm.infer import loops
+from bighmm.infer.counts import Counting, Counts, Sums, expected_counts
+from bighmm.infer.sequences import Carry, Sequences, unchecked, validate
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
 from bighmm.model.transitions import Table
-from bighmm.ops.table_chain import shares
 from bighmm.train.losses import State, Window, labelled_state, labelled_window
 from bighmm.train.recipe import TrainingSettings
 from bighmm.train.schedule import Schedule
-
-COMPILED = 2**14  # cells of a table up to which a compiled loop is faster than torch
 
 
 class Fitted(NamedTuple):
@@ -72,16 +69,28 @@ def baum_welch(
             f"iterations must be at least 1, step_size above 0 and at most 1, and smoothing finite "
             f"and not below 0, not {iterations}, {step_size} and {smoothing}"
         )
-    log_probs = []
+    sequences, log_probs = validate(hmm, tokens, lengths), []
     for _ in range(iterations):
-        counts = hmm.expected_counts(tokens, lengths)
-        total = float(counts.log_prob.double().sum())
-        if not math.isfinite(total):
-            row = int((~counts.log_prob.isfinite()).nonzero()[0])
-            raise ValueError(f"row {row} of tokens has probability zero in this HMM")
+        total, hmm = _iterate(hmm, sequences, step_size, smoothing)
         log_probs.append(total)
-        hmm = HMM.of(improved(hmm, counts, step_size, smoothing))
     return Fitted(hmm, log_probs)
+
+
+def _iterate(
+    hmm: HMM, sequences: Sequences, step_size: float, smoothing: float
+) -> tuple[float, HMM]:
+    """log p of all rows, and the HMM after one iteration."""
+    found = loops.refit(hmm, sequences, step_size, (smoothing, smoothing, smoothing))
+    if found is not None and math.isfinite(found[0]):
+        total, (start, moves, emission) = found
+        kept = (hmm.support, hmm.end, hmm.reset)
+        return total, HMM(start, Table(moves), EmissionTable(emission), *kept)
+    counts = expected_counts(hmm, sequences)
+    total = float(counts.log_prob.double().sum())
+    if not math.isfinite(total):
+        row = int((~counts.log_prob.isfinite()).nonzero()[0])
+        raise ValueError(f"row {row} of tokens has probability zero in this HMM")
+    return total, HMM.of(improved(hmm, counts, step_size, smoothing))
 
 
 class Pseudocounts(NamedTuple):
@@ -105,20 +114,15 @@ def improved(
     """The same model with tables of new probabilities, from its expected counts."""
     added = smoothing if isinstance(smoothing, Pseudocounts) else Pseudocounts(*[smoothing] * 3)
     moves = model.transitions.log_probs()
-    small = max(moves.numel(), model.emission.numel()) <= COMPILED
-    plain = all(isinstance(number, float | int) and number >= 0 for number in added)
-    if small and plain and can_loop(model) and not isinstance(step_size, Tensor):
-        start, moves, emission = _in_loops(model, moves, counts, step_size, added)
-    else:
-        start = _mixed(model.start, counts.start, lambda n: n.sum(), step_size, added.start)
-        emission = _mixed(
-            *(model.emission, counts.emission, model.support.sum_by_state),
-            *(step_size, added.emission),
-        )
-        moves = _mixed(
-            *(moves, counts.transition, lambda n: n.sum(1, keepdim=True)),
-            *(step_size, added.transition),
-        )
+    start = _mixed(model.start, counts.start, lambda n: n.sum(), step_size, added.start)
+    emission = _mixed(
+        *(model.emission, counts.emission, model.support.sum_by_state),
+        *(step_size, added.emission),
+    )
+    moves = _mixed(
+        *(moves, counts.transition, lambda n: n.sum(1, keepdim=True)),
+        *(step_size, added.transition),
+    )
     emissions = EmissionTable(emission)
     return dataclasses.replace(model, start=start, transitions=Table(moves), emissions=emissions)
 
@@ -138,16 +142,6 @@ def _mixed(
     probs = torch.lerp(old.exp(), counts / total, step_size)
     used = used & (total > smallest)
     return torch.where(possible & used, probs.clamp(min=smallest).log(), old)
-
-
-def _in_loops(
-    model: Model, moves: Tensor, counts: Counts | Sums, step_size: float, added: Pseudocounts
-) -> tuple[Tensor, Tensor, Tensor]:
-    """New start, transition and emission tables, with compiled loops."""
-    of_start, of_moves, of_words = (float(number) for number in added)
-    start = shares(model.start.unsqueeze(0), counts.start.unsqueeze(0), step_size, of_start)
-    emission = shares(model.emission, counts.emission, step_size, of_words, by_column=True)
-    return start.squeeze(0), shares(moves, counts.transition, step_size, of_moves), emission
 
 
 class ExpectationMaximisation:

@@ -1,12 +1,7 @@
-"""Small tables of log-probabilities as the loops read them, made in compiled loops.
-
-Each of these would be ten calls of torch, which take longer than a short sequence does. They return
-NaN where a table has a number that is none.
-"""
+"""Compiled loops that make small tables. Each would be ten calls of torch, which take longer than
+a short sequence does."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -14,8 +9,11 @@ from bighmm.ops.jit import jit
 
 
 @jit()
-def make_matrix(log_probs, log_columns, probs, columns):
-    """Fill the last three from log_probs (Z, Z); returns the least log-probability above -inf."""
+def least_of(log_probs, log_columns, probs, columns):
+    """The least of log_probs (Z, Z) above -inf; NaN if one of them is, or is inf.
+
+    Fills the transposes `log_columns` and `columns`.
+    """
     least = 0.0
     for i in range(len(log_probs)):
         for j in range(len(log_probs)):
@@ -25,21 +23,36 @@ def make_matrix(log_probs, log_columns, probs, columns):
             if value > -np.inf:
                 least = min(least, value)
             log_columns[j, i] = value
-            probs[i, j] = columns[j, i] = math.exp(value)
+            columns[j, i] = probs[i, j]
     return least
 
 
 @jit()
-def make_words(log_probs, probs, scaled, peaks):
-    """Fill the last three from log_probs (U, Z), as `Words` has them."""
+def divide_by_peaks(log_probs, scaled, peaks):
+    """Fill the last two from log_probs (U, Z), as `Words` has them; False if there is a NaN."""
     for i in range(len(log_probs)):
         peak = -np.inf
         for j in range(log_probs.shape[1]):
             if not log_probs[i, j] < np.inf:
-                return np.nan
+                return False
             peak = max(peak, log_probs[i, j])
         peaks[i] = peak if peak > -np.inf else 0.0
         for j in range(log_probs.shape[1]):
             scaled[i, j] = log_probs[i, j] - log_probs.dtype.type(peaks[i])
-            probs[i, j] = math.exp(scaled[i, j])
-    return 0.0
+    return True
+
+
+@jit()
+def all_below(ids, limit):
+    """Whether all ids (B, T) are from 0 to limit - 1."""
+    for row in range(ids.shape[0]):
+        for t in range(ids.shape[1]):
+            if not 0 <= ids[row, t] < limit:
+                return False
+    return True
+
+
+@jit()
+def none_is_nan(log_probs):
+    """Whether each is a number below infinity."""
+    return np.all(log_probs < np.inf)

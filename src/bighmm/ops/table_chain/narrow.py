@@ -26,14 +26,14 @@ def fits(states: int, rows: int) -> bool:
 
 @jit("contract")
 def forward(rows, order, first, columns, emitted, peaks, small, stored, ended, total, given_up):
-    """As `sums.forward`, for rows that begin with a start.
+    """As `sums.forward`, for rows that begin with a start. Returns how many rows are given up.
 
     first: p(z_1) (Z,). columns: p(j | i) with j as its rows. given_up (B,) bool: rows not done.
     """
     ids, lengths, _, _ = rows
     size = len(first)
     current, new = np.empty_like(first), np.empty_like(first)
-    keeps, limit = len(stored) > 0, math.sqrt(math.sqrt(small))
+    keeps, limit, lost = len(stored) > 0, math.sqrt(math.sqrt(small)), 0
     for row in order:
         log_prob, mass = 0.0, first[0] * 0 + 1
         for t in range(lengths[row]):
@@ -52,6 +52,7 @@ def forward(rows, order, first, columns, emitted, peaks, small, stored, ended, t
                 least = value if j == 0 else min(least, value)
             if not least >= small:
                 given_up[row] = True
+                lost += 1
                 break
             if mass < limit:
                 inverse = 1 / mass
@@ -68,14 +69,15 @@ def forward(rows, order, first, columns, emitted, peaks, small, stored, ended, t
         if len(ended) and lengths[row]:
             for j in range(size):
                 ended[row, j] = math.log(current[j])
+    return lost
 
 
 @jit("contract")
 def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts, given_up):
     """As `sums.backward`, after `forward`; rows that it gave up are left out.
 
-    Returns whether another row had to be given up, in which case counts and marginals are of no
-    use.
+    Returns how many these are; -1 if another row had to be given up, in which case counts and
+    marginals are of no use.
 
     counts: expected starts (Z,), what is to be multiplied with p(j | i) for expected moves (Z, Z),
     and expected emissions (U, Z). Empty: not asked for.
@@ -85,9 +87,10 @@ def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts
     size = len(probs)
     current, moved = np.empty_like(probs[0]), np.empty_like(probs[0])
     share, limit = np.empty_like(probs[0]), math.sqrt(math.sqrt(small))
-    smooths, counts_them = len(marginals) > 0, len(starts) > 0
+    smooths, counts_them, lost = len(marginals) > 0, len(starts) > 0, 0
     for row in order:
         if given_up[row]:
+            lost += 1
             continue
         for t in range(lengths[row] - 1, -1, -1):
             moves_on = t + 1 < lengths[row] and not is_new(rows, row, t + 1)
@@ -103,7 +106,7 @@ def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts
             for i in range(size):
                 mass += share[i]
             if not mass >= safe:
-                return True
+                return -1
             inverse = 1 / mass
             word = ids[row, t]
             for i in range(size):
@@ -129,12 +132,38 @@ def backward(rows, order, probs, emitted, small, safe, stored, marginals, counts
                 total += value
                 least = value if j == 0 else min(least, value)
             if not least >= small:
-                return True
+                return -1
             if total < limit:
                 inverse = 1 / total
                 for j in range(size):
                     current[j] *= inverse
-    return False
+    return lost
+
+
+@jit()
+def both(rows, order, start, matrix, words, limits, marginals, counts, total):
+    """`forward` and `backward` in one call, for rows of one thread. Returns whether all went well.
+
+    start: p (Z,). matrix: p(j | i), and with j as its rows. words: p(x | z) / peak (U, Z) and
+    log peak (U,). limits: `small` and `safe`. Otherwise as for the two; expected moves are whole.
+    """
+    ids, _, _, _ = rows
+    probs, columns = matrix
+    emitted, peaks = words
+    small, safe = limits
+    stored = np.empty((ids.shape[0], ids.shape[1] + 1, len(start)), start.dtype)
+    ended, given_up = np.empty((0, len(start)), start.dtype), np.zeros(len(ids), np.bool_)
+    given = (start, columns, emitted, peaks, small, stored, ended, total, given_up)
+    if forward(rows, order, *given) > 0:
+        return False
+    given_back = (probs, emitted, small, safe, stored, marginals, counts, given_up)
+    if backward(rows, order, *given_back) != 0:
+        return False
+    moves = counts[1]
+    for i in range(len(moves)):
+        for j in range(len(moves)):
+            moves[i, j] *= probs[i, j]
+    return True
 
 
 @jit()
