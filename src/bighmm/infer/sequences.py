@@ -134,7 +134,8 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
     arrays or tensors. Raises ValueError for wrong shapes, lengths outside 0 … T, and ids outside
     the vocabulary.
     """
-    if lengths is None and _is_table(tokens, model):  # the usual case, without a look at the rest
+    whole = lengths is None or _are_whole(tokens, lengths)
+    if whole and _is_table(tokens, model):  # the usual case, without a look at the rest
         return EqualRows(tokens, model.end if model.reset else None)
     tokens, lengths = rectangular(tokens, lengths)
     tokens = as_tensor(tokens).to(model.start.device)
@@ -172,6 +173,15 @@ def validate(model: Model, tokens: Any, lengths: Any = None) -> Sequences:
 def unchecked(model: Model, ids: Tensor, lengths: Tensor) -> Sequences:
     """Sequences of ids (B, T) that are known to be in the vocabulary, with 0 in the padding."""
     return Sequences(ids, lengths, model.end if model.reset else None)
+
+
+def _are_whole(tokens: Any, lengths: Any) -> bool:
+    """Whether these are tensors, and each row is as long as the table."""
+    if not isinstance(tokens, Tensor) or not isinstance(lengths, Tensor) or tokens.dim() != 2:
+        return False
+    if lengths.shape != tokens.shape[:1] or lengths.is_floating_point():
+        return False
+    return bool((lengths == tokens.shape[1]).all())
 
 
 def _is_table(tokens: Any, model: Model) -> bool:

@@ -88,6 +88,8 @@ class Alphabet:
             values = np.array([places.get(value, unseen) for value in values], np.int64)
         if sequence.kind == "unknown":
             return np.full(len(values), missing, np.int64)
+        if not sequence.missing.any() and int(values.max()) < self.size:
+            return values
         unknown = ~sequence.missing & (values >= self.size)
         if unknown.any() and choice != "smooth":
             place = int(np.flatnonzero(unknown)[0])

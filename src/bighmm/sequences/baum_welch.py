@@ -28,11 +28,15 @@ def fit_tables(settings: Settings, rows: Rows, first: HMM, progress: Progress) -
     hmm, priors = first, pseudocounts(settings, first)
     batches = [(ids, lengths) for _, ids, lengths in rows.batches(first.num_states)]
     while True:
-        total, sums = expected(hmm, batches, rows.gapped)
+        done = len(progress.history) == settings.iterations
+        if done:  # counts would not be used
+            total, sums = log_prob(hmm, batches, rows.gapped), None
+        else:
+            total, sums = expected(hmm, batches, rows.gapped)
         if not math.isfinite(total):
             _refuse_impossible(hmm, rows)
         progress.add(total)
-        if len(progress.history) > settings.iterations or progress.converged:
+        if sums is None or progress.converged:
             return hmm
         hmm = maximised(hmm, sums, priors, settings.params)
 
@@ -48,6 +52,12 @@ def step_on_batch(settings: Settings, rows: Rows, hmm: HMM, step: int) -> HMM:
         _refuse_impossible(hmm, rows)
     size = (step + 2) ** -FORGETTING
     return maximised(hmm, sums, pseudocounts(settings, hmm), settings.params, size)
+
+
+def log_prob(hmm: HMM, batches: list[tuple[Tensor, Tensor]], gapped: bool) -> float:
+    """log p of all sequences."""
+    asked = HMM.of(with_gaps(hmm)) if gapped else hmm
+    return sum(float(asked.log_prob(*batch).double().sum()) for batch in batches)
 
 
 def expected(hmm: HMM, batches: list[tuple[Tensor, Tensor]], gapped: bool) -> tuple[float, Sums]:
