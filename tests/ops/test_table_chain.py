@@ -15,7 +15,7 @@ from bighmm.model.emissions import EmissionTable
 from bighmm.model.support import Dense
 from bighmm.model.transitions import Table
 from bighmm.ops import impl as choice
-from bighmm.ops import memory
+from bighmm.ops import memory, table_chain
 from bighmm.train.expectation_maximisation import baum_welch, improved
 
 numba = pytest.importorskip("numba")
@@ -57,7 +57,7 @@ def both(ask):
 
 def close(plain, fast, dtype, factor=1.0):
     tolerance = (1e-9 if dtype == torch.float64 else 2e-5) * factor
-    torch.testing.assert_close(fast, plain, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(fast, plain, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -316,3 +316,12 @@ def test_where_no_cache_can_be_written(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "2\n", done.stderr
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_shares_of_logits(dtype):
+    draw = torch.Generator().manual_seed(0)
+    logits = 30 * torch.randn(6, 6, dtype=dtype, generator=draw)
+    logits[0, 1:] = logits[1] = -torch.inf
+    logits[2, 3] = torch.nan
+    close(logits - logits.logsumexp(1, keepdim=True), table_chain.row_log_shares(logits), dtype)

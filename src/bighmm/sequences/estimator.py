@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,12 +22,11 @@ from bighmm.sequences.fitting import fit
 from bighmm.sequences.gaps import unfitted, with_gaps
 from bighmm.sequences.old_names import with_old_names
 from bighmm.sequences.online import OnlineFilter
-from bighmm.sequences.reading import read
+from bighmm.sequences.randomness import RandomState, seed_of
+from bighmm.sequences.reading import read, warn_of_lengths
 from bighmm.sequences.rows import Rows
 from bighmm.sequences.settings import check_settings, check_unseen
-from bighmm.sequences.tables import checked_table, hmm_of, tables_of, unseen_share
-
-RandomState = Any  # None, a whole number, or one of NumPy's two kinds of generators
+from bighmm.sequences.tables import TableAttribute, unseen_share
 
 
 class SequenceHMM:
@@ -81,6 +79,9 @@ class SequenceHMM:
     converged_: bool
     init_scores_: list[float]
     n_batches_: int
+    startprob_ = TableAttribute("s")  # p(first state) (Z,)
+    transmat_ = TableAttribute("t")  # p(next state | state) (Z, Z)
+    emissionprob_ = TableAttribute("e")  # p(symbol | state) (Z, V)
 
     @with_old_names
     def __init__(
@@ -172,7 +173,7 @@ class SequenceHMM:
         """
         check_settings(self)
         given = read(X, lengths)
-        _warn_of_lengths(y, lengths, given.joined, sum(len(s.values) for s in given.sequences))
+        warn_of_lengths(y, lengths, given.joined, sum(len(s.values) for s in given.sequences))
         alphabet = Alphabet.of(given, self.n_symbols, self.symbols)
         rows = alphabet.rows(given)
         found = fit(self, rows, seed_of(self.random_state), self._known())
@@ -207,7 +208,7 @@ class SequenceHMM:
     def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
         """log p of all sequences together, in nats, as hmmlearn's `score`; `y` is not used."""
         hmm, rows = self._ask(X, lengths)
-        _warn_of_lengths(y, lengths, rows.joined, rows.positions)
+        warn_of_lengths(y, lengths, rows.joined, rows.positions)
         return float(answers.log_probs(hmm, rows).sum())
 
     def score_sequences(self, X: Any, lengths: Any = None) -> np.ndarray:
@@ -274,6 +275,10 @@ class SequenceHMM:
         With `return_states` a second array (n, length) has the states that emitted them.
         """
         hmm = self._fitted()
+        if n < 1 or length < 0:
+            raise ValueError(
+                f"n must be at least 1 and length not below 0, not n={n} and length={length}"
+            )
         generator = torch.Generator().manual_seed(seed_of(random_state))
         before = None
         if prefix is not None and np.size(prefix):
@@ -317,33 +322,6 @@ class SequenceHMM:
         """How many iterations the last fit took."""
         self._fitted()
         return max(0, len(self.history_) - 1)
-
-    @property
-    def startprob_(self) -> np.ndarray:
-        """p(first state) (Z,)."""
-        return self._table("s")
-
-    @startprob_.setter
-    def startprob_(self, value: Any) -> None:
-        self._set_table("s", value)
-
-    @property
-    def transmat_(self) -> np.ndarray:
-        """p(next state | state) (Z, Z)."""
-        return self._table("t")
-
-    @transmat_.setter
-    def transmat_(self, value: Any) -> None:
-        self._set_table("t", value)
-
-    @property
-    def emissionprob_(self) -> np.ndarray:
-        """p(symbol | state) (Z, V)."""
-        return self._table("e")
-
-    @emissionprob_.setter
-    def emissionprob_(self, value: Any) -> None:
-        self._set_table("e", value)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted model to a folder, whole or not at all.
@@ -435,20 +413,6 @@ class SequenceHMM:
         """What tables come from that fitting does not draw."""
         return self.hmm_ if self.__sklearn_is_fitted__() else getattr(self, "_tables", {})
 
-    def _table(self, letter: str) -> np.ndarray:
-        set_before = getattr(self, "_tables", {})
-        return set_before[letter] if letter in set_before else tables_of(self._fitted())[letter]
-
-    def _set_table(self, letter: str, value: Any) -> None:
-        fitted = self.__sklearn_is_fitted__()
-        states = self.hmm_.num_states if fitted else self.n_states
-        tables = tables_of(self.hmm_) if fitted else getattr(self, "_tables", {})
-        self._tables = tables | {letter: checked_table(letter, value, states)}
-        hmm = hmm_of(self._tables)
-        if hmm is not None:
-            same = fitted and self._alphabet.size == hmm.vocabulary_size
-            self._become(hmm, self._alphabet if same else Alphabet(hmm.vocabulary_size))
-
     def _fitted(self) -> HMM:
         if not self.__sklearn_is_fitted__():
             raise not_fitted()
@@ -485,30 +449,3 @@ def _defaults() -> dict[str, Any]:
     """The parameters of the constructor with their defaults."""
     parameters = inspect.signature(SequenceHMM).parameters.values()
     return {p.name: p.default for p in parameters}
-
-
-def _warn_of_lengths(y: Any, lengths: Any, joined: bool, positions: int) -> None:
-    """Warn where the second argument looks like the lengths that hmmlearn takes there."""
-    if y is None or lengths is not None or not joined:
-        return
-    sizes = np.asarray(y)
-    if sizes.ndim == 1 and sizes.dtype.kind in "iu" and sizes.sum() == positions:
-        warnings.warn(
-            "y is not used; if these are lengths of sequences, give them as lengths=…",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def seed_of(random_state: RandomState) -> int:
-    """A seed from None, a number, or one of NumPy's two kinds of generators; ValueError if not."""
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(random_state, (int, np.integer)) and 0 <= random_state < 2**63:
-        return int(random_state)
-    draw = getattr(random_state, "integers", None) or getattr(random_state, "randint", None)
-    if draw is None:
-        raise ValueError(
-            f"random_state must be a whole number from 0 to 2**63 - 1, not {random_state!r}"
-        )
-    return int(draw(2**31))

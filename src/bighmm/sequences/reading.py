@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -58,6 +59,19 @@ def read(X: Any, lengths: Any = None) -> Given:
     if len(X) == 0:
         raise ValueError("there are no sequences")
     return Given([_sequence(X, 0)], joined=True)
+
+
+def warn_of_lengths(y: Any, lengths: Any, joined: bool, positions: int) -> None:
+    """Warn where the second argument looks like the lengths that hmmlearn takes there."""
+    if y is None or lengths is not None or not joined:
+        return
+    sizes = np.asarray(y)
+    if sizes.ndim == 1 and sizes.dtype.kind in "iu" and sizes.sum() == positions:
+        warnings.warn(
+            "y is not used; if these are lengths of sequences, give them as lengths=…",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _joined(X: Any) -> Any:

@@ -49,6 +49,8 @@ class Rows:
     def padded(self, chosen: list[int]) -> tuple[Tensor, Tensor]:
         """Some of the sequences side by side (B, T), 0 in the padding, and their lengths (B,)."""
         rows = [torch.from_numpy(self.rows[number]) for number in chosen]
+        if len(rows) == 1:
+            return rows[0].unsqueeze(0), torch.tensor([len(rows[0])])
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         return ids, torch.tensor([len(row) for row in rows])
 

@@ -9,9 +9,43 @@ import numpy as np
 import torch
 
 from bighmm.hmm import HMM
+from bighmm.sequences.alphabet import Alphabet
+from bighmm.sequences.errors import not_fitted
 from bighmm.sequences.settings import TABLES
 
 TOLERANCE = 1e-4  # by which a sum may differ from one
+
+
+class TableAttribute:
+    """A table of an estimator that can be read once it is fitted, and set before or instead.
+
+    With all three tables set, the estimator is as if it had been fitted.
+    """
+
+    def __init__(self, letter: str) -> None:
+        self.letter = letter
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        if model is None:
+            return self
+        set_before = model.__dict__.get("_tables", {})
+        if self.letter in set_before:
+            return set_before[self.letter]
+        if not model.__sklearn_is_fitted__():
+            raise not_fitted()
+        return tables_of(model.hmm_)[self.letter]
+
+    def __set__(self, model: Any, value: Any) -> None:
+        fitted = model.__sklearn_is_fitted__()
+        states = model.hmm_.num_states if fitted else model.n_states
+        tables = tables_of(model.hmm_) if fitted else model.__dict__.get("_tables", {})
+        tables = tables | {self.letter: checked_table(self.letter, value, states)}
+        hmm = hmm_of(tables)
+        if hmm is None:
+            model._tables = tables
+        else:
+            same = fitted and model.n_symbols_ == hmm.vocabulary_size
+            model._become(hmm, model._alphabet if same else Alphabet(hmm.vocabulary_size))
 
 
 def checked_table(letter: str, value: Any, states: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from bighmm.model.support.base import States, Support
 from bighmm.model.transitions.base import EVERY, Transitions, register_transitions
 from bighmm.ops.dense_chain.passes import TableTransitions
 from bighmm.ops.gather import take_square
+from bighmm.ops.table_chain import row_log_shares
 
 
 @register_transitions
@@ -50,9 +51,10 @@ class Table(Transitions):
     def log_probs(
         self, rows: States = EVERY, columns: States = EVERY, into: Tensor | None = None
     ) -> Tensor:
-        whole = rows is EVERY and columns is EVERY and into is None
-        if whole and not self.normalised and "_norm" not in self.__dict__:
-            return self.table.log_softmax(1)  # one operation instead of twelve
+        if rows is EVERY and columns is EVERY and into is None:
+            if not self.normalised and "_norm" not in self.__dict__:
+                return row_log_shares(self.table)
+            return self.table - self.norm.unsqueeze(1)
         norm = take_states(self.norm, rows)[:, None]
         if isinstance(columns, slice):  # first what costs nothing
             logits = take_states(self.table[:, columns], rows)

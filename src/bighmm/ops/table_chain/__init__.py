@@ -18,11 +18,39 @@ from __future__ import annotations
 from functools import cache
 from types import ModuleType
 
+import torch
+from torch import Tensor
+
+from bighmm.base.arrays import as_array
+from bighmm.base.caching import needs_gradient
+from bighmm.ops.impl import use_compiled
 from bighmm.ops.table_chain.tables import Counted, Matrix, Rows, Start, Tables, Words
 
-__all__ = ["LARGEST", "Counted", "Matrix", "Rows", "Start", "Tables", "Words", "compiled"]
+__all__ = [
+    "LARGEST",
+    "Counted",
+    "Matrix",
+    "Rows",
+    "Start",
+    "Tables",
+    "Words",
+    "compiled",
+    "row_log_shares",
+]
 
+FEW_CELLS = 2**12  # of a table up to which a compiled loop over it is faster than torch
 LARGEST = 2**11  # states; a step of more is a product that torch does as well
+
+
+def row_log_shares(table: Tensor) -> Tensor:
+    """s_ij - log Σ_k exp(s_ik) for a table (Z, Z) of logits s; differentiable.
+
+    torch's logsumexp is twelve operations, and its log_softmax wakes threads that wait for each
+    other, which is slow on a busy machine. Small tables need neither.
+    """
+    if table.numel() > FEW_CELLS or needs_gradient((table,)) or not use_compiled(table):
+        return table - table.logsumexp(1, keepdim=True)
+    return torch.from_numpy(compiled().log_shares(as_array(table)))
 
 
 @cache

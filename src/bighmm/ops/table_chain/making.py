@@ -3,6 +3,8 @@ a short sequence does."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from bighmm.ops.jit import jit
@@ -50,6 +52,23 @@ def all_below(ids, limit):
             if not 0 <= ids[row, t] < limit:
                 return False
     return True
+
+
+@jit()
+def log_shares(logits):
+    """logits_ij - log Σ_k exp(logits_ik); NaN and inf as torch has them."""
+    found = np.empty_like(logits)
+    for i in range(len(logits)):
+        top = logits[i, 0]
+        for j in range(logits.shape[1]):
+            top = max(top, logits[i, j])
+        total = 0.0
+        for j in range(logits.shape[1]):
+            total += math.exp(logits[i, j] - top)
+        norm = top + math.log(total)
+        for j in range(logits.shape[1]):
+            found[i, j] = logits[i, j] - norm
+    return found
 
 
 @jit()

@@ -15,7 +15,7 @@ from torch import Tensor
 from bighmm.ops.jit import WORTH_A_THREAD, first_rows, over_rows
 from bighmm.ops.log_matmul import SMALLEST_SUM
 from bighmm.ops.table_chain import draws, narrow, paths, sums
-from bighmm.ops.table_chain.making import all_below
+from bighmm.ops.table_chain.making import all_below, log_shares
 from bighmm.ops.table_chain.preparing import (
     cumulated,
     matrix_of,
@@ -37,6 +37,7 @@ __all__ = [
     "cumulated",
     "draw_tokens",
     "filter_rows",
+    "log_shares",
     "prepare_matrix",
     "prepare_start",
     "prepare_words",
