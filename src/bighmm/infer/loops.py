@@ -99,7 +99,8 @@ def refit(
     if found is None:
         return None
     log_prob, new = found
-    return float(np.add.reduce(log_prob)), tuple(map(torch.from_numpy, new))
+    start, moves, emission = map(torch.from_numpy, new)
+    return float(np.add.reduce(log_prob)), (start, moves, emission)
 
 
 def _can_read(sequences: Sequences) -> bool:
