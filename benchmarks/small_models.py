@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--long", type=int, default=200_000, help="of one, with the fewest states")
     parser.add_argument("--symbols", type=int, default=32)
-    parser.add_argument("--questions", nargs="+", default=QUESTIONS, choices=QUESTIONS)
+    parser.add_argument("--questions", nargs="+", default=list(QUESTIONS), choices=QUESTIONS)
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
