@@ -88,7 +88,7 @@ class Alphabet:
             values = np.array([places.get(value, unseen) for value in values], np.int64)
         if sequence.kind == "unknown":
             return np.full(len(values), missing, np.int64)
-        if not sequence.missing.any() and int(values.max()) < self.size:
+        if not sequence.missing.any() and int(values.max(initial=0)) < self.size:
             return values
         unknown = ~sequence.missing & (values >= self.size)
         if unknown.any() and choice != "smooth":
