@@ -42,12 +42,16 @@ class ServerFlags:
         tyro.conf.arg(metavar="NAME", help="A further name under which the server may be asked."),
     ] = ()
 
+    threads: Annotated[
+        int | None, tyro.conf.arg(help="Threads for one question; several are answered at a time.")
+    ] = None
+
     def open(self, model: Path, compute: DeviceFlags) -> list[Opened]:
         """The models, opened."""
         from bighmm.explore.opened import open_all
         from bighmm.explore.serving import limit_threads
 
-        limit_threads()
+        limit_threads(self.threads)
         runs = [model, *self.other]
         return open_all(runs, compute.device, compute.matmul_dtype, self.data, self.split)
 

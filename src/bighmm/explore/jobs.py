@@ -161,6 +161,7 @@ class Jobs:
             self.running_quick -= 1
             self._fill()
             self.paused += 1
+            self.lock.notify_all()
             try:
                 self._wait_for_long(job)
             finally:

@@ -8,11 +8,18 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from bighmm.base.extras import missing
+from bighmm.base.settings import check_at_least_one
 from bighmm.explore.opened import Opened
 from bighmm.explore.security import is_every_address, is_local
 from bighmm.explore.settings import Limits
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from bighmm.explore.security import App
 
 
 def serve(
@@ -35,8 +42,6 @@ def serve(
     Raises ValueError if nothing can listen there, or a package is not installed.
     """
     try:
-        import uvicorn
-
         from bighmm.explore.app import make_app
     except ImportError as error:
         raise missing("the server", error, "explore") from None
@@ -45,6 +50,25 @@ def serve(
     address = f"http://{_in_address(_shown(host))}:{listener.getsockname()[1]}/"
     own_names = [*names, *(() if is_every_address(host) else (host,))]
     app = make_app(opened, limits, page=page, names=[*own_names, *_own_names(host)], quick=_quick())
+    say(f"listening on {address}" + ("" if page else "api/v1/health"))
+    if not is_local(host):
+        say(
+            "anyone who can reach this machine over the network can ask the model; there is no "
+            "password"
+        )
+    if browser:
+        threading.Timer(0.5, webbrowser.open, [address]).start()
+    with listener:
+        server_of(app).run(sockets=[listener])
+
+
+def server_of(app: App) -> uvicorn.Server:
+    """The server that runs an application; it drops connections that send no end of headers."""
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise missing("the server", error, "explore") from None
+
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -55,29 +79,23 @@ def serve(
         h11_max_incomplete_event_size=1 << 16,
         timeout_graceful_shutdown=3,
         ws="none",
+        http="h11",
+        loop="asyncio",
     )
-    say(f"listening on {address}" + ("" if page else "api/v1/health"))
-    if not is_local(host):
-        say(
-            "anyone who can reach this machine over the network can ask the model; there is no "
-            "password"
-        )
-    if browser:
-        threading.Timer(0.5, webbrowser.open, [address]).start()
-    with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+    return uvicorn.Server(config)
 
 
-def limit_threads() -> int:
-    """Let torch use few threads for each question, since several are answered at a time.
+def limit_threads(threads: int | None = None) -> None:
+    """Set how many threads torch uses for each question, since several are answered at a time.
 
-    Returns how many.
+    Without a number: as many as there are processors, but at most 4. One person who asks alone has
+    then a faster answer, and several at a time hardly slower ones (docs/log.md).
     """
     import torch
 
-    threads = max(1, (os.cpu_count() or 1) // _quick())
-    torch.set_num_threads(threads)
-    return threads
+    if threads is not None:
+        check_at_least_one(threads, "threads")
+    torch.set_num_threads(threads or min(4, os.cpu_count() or 1))
 
 
 def _quick() -> int:
