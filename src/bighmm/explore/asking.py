@@ -197,7 +197,4 @@ def _number(name: str, text: str, kind: type) -> Any:
 def fields_of(cls: type) -> list[tuple[str, Any, Any]]:
     """Names, types and defaults of the fields of a dataclass of query parameters."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    return [
-        (field.name, hints[field.name], field.default)
-        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-    ]
+    return [(field.name, hints[field.name], field.default) for field in dataclasses.fields(cls)]

@@ -65,11 +65,8 @@ def arguments_of(question: str, value: dict[str, Any], limits: Limits) -> dict[s
         found = fill(kind, value, "the body")
         given = {name: getattr(found, name) for name in value}
         if "rule" in given:
-            if given["rule"] is None:
-                del given["rule"]
-            else:
-                _check_rule_text(given["rule"], limits)
-                given["rule"] = AskedRule.from_json(given["rule"])
+            _check_rule_text(given["rule"], limits)
+            given["rule"] = AskedRule.from_json(given["rule"] or {})
     except Refused:
         raise
     except ValueError as error:
