@@ -301,7 +301,7 @@ def _random_model(load: Load, folder: Path) -> Path:
     vocabulary = ["<eos>", "<unk>", *names[: load.words - 2]]
     block_of = torch.randperm(len(vocabulary)) % load.blocks
     support = Blocked.of(block_of, load.states)
-    options = NeuralOptions(transitions="two-level", init_scale=1.0)
+    options = NeuralOptions(transitions="two-level")  # logits of transitions: deviation 1.6
     lm = HMMLM("neural", options, support, Words(vocabulary), seed=0)
     lm.save_pretrained(folder)
     return folder

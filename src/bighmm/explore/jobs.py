@@ -87,6 +87,7 @@ class Jobs:
         self.lock = threading.Condition()
         self.waiting: deque[Job] = deque()
         self.running_quick = self.running_long = self.paused = 0
+        self.active: set[Job] = set()  # that wait or run
         self.known: OrderedDict[str, Job] = OrderedDict()
         self.closed = False
 
@@ -109,6 +110,7 @@ class Jobs:
                     "again in a moment",
                     retry_after=1,
                 )
+            self.active.add(job)
             if background:
                 self.paused += 1
                 threading.Thread(target=self._run_background, args=(job,), daemon=True).start()
@@ -182,8 +184,8 @@ class Jobs:
         """Stop all work; nothing begins any more."""
         with self.lock:
             self.closed = True
-            waiting = list(self.waiting)
-        for job in [*waiting, *self.known.values()]:
+            active = list(self.active)
+        for job in active:
             job.cancel()
 
     def _fill(self) -> None:
@@ -235,6 +237,7 @@ class Jobs:
     def _end(self, job: Job, state: str, error: BaseException | None, answer: Any = None) -> None:
         job.state, job.ended = state, time.monotonic()
         job.work = _nothing  # it may hold much
+        self.active.discard(job)
         if error is not None:
             job.future.set_exception(error)
         else:

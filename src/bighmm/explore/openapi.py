@@ -6,6 +6,7 @@ import dataclasses
 import re
 import types
 import typing
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import bighmm
@@ -27,6 +28,7 @@ ERRORS = {
 }
 
 
+@cache
 def document(limits: Limits) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the server."""
     paths: dict[str, Any] = {}
