@@ -26,7 +26,7 @@ from bighmm.infer.rules.automaton import Automaton, Bools, Ints, number_rows
 from bighmm.model.model import Model
 from bighmm.model.transitions import Product
 from bighmm.ops import memory
-from bighmm.ops.log_matmul import log_product
+from bighmm.ops.log_matmul import finite_or_zero, log_product
 
 FEW = 4  # tokens that are less than one part in so many of all are computed one by one
 
@@ -241,6 +241,8 @@ def live_states(automaton: Automaton, starts: Ints, length: int) -> Bools:
 def _class_mass(model: Model, automaton: Automaton) -> Tensor:
     """log Σ_{x in a} p(x | z) (A, Z)."""
     class_of = torch.from_numpy(automaton.class_of).to(model.start.device)
+    if FEW * model.support.states_per_token <= model.num_states:
+        return _class_mass_by_cells(model, class_of)
     order = class_of.argsort(stable=True)
     tokens = order.split(torch.bincount(class_of).tolist())
     result = model.start.new_empty(len(tokens), model.num_states)
@@ -253,6 +255,32 @@ def _class_mass(model: Model, automaton: Automaton) -> Tensor:
             part[letter] = table.index_select(0, tokens[letter]).logsumexp(0)
         result[:, states] = part
     return result
+
+
+def _class_mass_by_cells(model: Model, class_of: Tensor) -> Tensor:
+    """The same from the V·K cells of the emissions, where a state emits few of the tokens."""
+    classes, states = int(class_of.max()) + 1, model.num_states
+    nowhere = classes * states  # the place of cells that have no state
+    tokens = torch.arange(len(class_of), device=class_of.device)
+    size = model.support.states_per_token
+    pieces = memory.pieces(len(tokens), size, class_of.device, memory.STREAMED)
+
+    def cells(some: slice) -> tuple[Tensor, Tensor]:
+        """Places among A·Z and log p(x | z) of the cells of some tokens."""
+        ids = model.support.states(tokens[some])
+        places = class_of[some].unsqueeze(1) * states + ids
+        log_probs = model.emissions.of(tokens[some])
+        return torch.where(ids >= 0, places, nowhere).view(-1), log_probs.reshape(-1)
+
+    top = model.start.new_full((nowhere + 1,), -torch.inf)
+    for some in pieces:
+        top.scatter_reduce_(0, *cells(some), "amax")
+    scale = finite_or_zero(top)
+    mass = torch.zeros_like(top)
+    for some in pieces:
+        places, log_probs = cells(some)
+        mass.index_add_(0, places, (log_probs - scale[places]).exp_())
+    return mass.log_().add_(scale)[:-1].view(classes, states)
 
 
 def _set_mass(log_mass: Tensor, members: Tensor) -> Tensor:
