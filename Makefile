@@ -30,6 +30,7 @@ CASES ?= 2000
 SEED ?= 1
 fuzz: $(VENV)/dev.done
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.explore.fuzz --seed $(SEED)
 
 # The documentation as a site; warnings are errors.
 docs: $(VENV)/dev.done

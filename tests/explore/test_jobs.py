@@ -142,6 +142,21 @@ def test_long_jobs_leave_their_places_to_short_ones(monkeypatch):
     assert (jobs.running_quick, jobs.running_long, jobs.paused) == (0, 0, 0)
 
 
+def test_long_jobs_wait_for_short_ones(monkeypatch):
+    monkeypatch.setattr("bighmm.explore.jobs.TURN", 0.0)
+    monkeypatch.setattr("bighmm.explore.jobs.GIVE_WAY", PATIENCE)
+    jobs = Jobs(Limits(), quick=1, long=1)
+    short, long = threading.Event(), Slow()
+    quick = jobs.start("short", lambda: short.wait(PATIENCE))
+    background = jobs.start("long", long, background=True)
+    assert long.begun.wait(0.02) is False and background.state == "running"
+    short.set()
+    assert quick.future.result(PATIENCE) and long.begun.wait(PATIENCE)
+    background.cancel()
+    with pytest.raises(Interrupted):
+        background.future.result(PATIENCE)
+
+
 def test_a_job_has_a_limit_of_time():
     job = Jobs(Limits(job_seconds=0.0)).start("this", Slow())
     with pytest.raises(Refused, match="this took longer than 0 seconds"):

@@ -19,7 +19,6 @@ from bighmm.explore.bodies import (
     NameBody,
     arguments_of,
     check_cost,
-    check_gaps,
     filled,
 )
 from bighmm.explore.jobs import Jobs
@@ -115,10 +114,7 @@ def ask_question(name: str) -> Callable[[Call], dict[str, Any]]:
         model = call.model
         if name in QUESTIONS and QUESTIONS[name].only_hmm:
             model.hmm_lm  # noqa: B018  # refuses a model without states
-        states = model.num_states
-        check_cost(model.lm, given, states)
-        if name == "fill":
-            check_gaps(model.lm, given["text"], states)
+        check_cost(model.lm, name, given, model.num_states)
         if name == "states":
             return _states(call, given)
         return ASKED[name](model.lm, **given)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Any
 
+import numpy as np
+
 from bighmm.answers.questions import QUESTIONS
 from bighmm.answers.writing import write
 from bighmm.base.json_files import parse_json
@@ -18,8 +20,9 @@ from bighmm.explore.settings import BAD, TOO_LARGE, Limits, Refused
 from bighmm.infer.acceptance import live_states
 from bighmm.lm.gapped_text import GappedText
 from bighmm.lm.protocol import LM
+from bighmm.lm.questions import check_length
 from bighmm.lm.rules import until
-from bighmm.lm.rules.asked import AskedRule
+from bighmm.lm.rules.asked import NO_RULE, AskedRule
 
 NOT_ASKED = ("lm", "corpus", "split", "shares")  # arguments that the server gives itself
 MOST_NUMBERS = 2**28  # of the tables that a rule or the gaps of a text may need: 1 GiB
@@ -123,36 +126,31 @@ def check_texts(given: dict[str, Any], limits: Limits) -> None:
             )
 
 
-def check_cost(lm: LM, given: dict[str, Any], states: int) -> None:
+def check_cost(lm: LM, question: str, given: dict[str, Any], states: int) -> None:
     """Raises Refused if the tables of a rule, or of gaps, would not fit in memory."""
-    rule = given.get("rule")
-    if isinstance(rule, AskedRule) and rule.given:
-        made = rule.of(lm.tokenizer)
-        assert made is not None
-        automaton = until(made, lm.tokenizer.end).compile(lm.tokenizer.size)
-        steps = (given.get("length") or 100) + 1
-        if automaton.num_states * steps * states > MOST_NUMBERS:
-            import numpy as np
-
+    rule = given.get("rule", NO_RULE).of(lm.tokenizer)
+    if question == "fill":
+        gapped = GappedText.read(given["text"], lm.tokenizer)
+        places = sum(sum(lengths) for lengths in gapped.choices)
+        if rule is not None:
+            places *= rule.compile(lm.tokenizer.size).num_states
+        advice = "give shorter gaps, narrower ranges or a simpler rule"
+        _check_rows("the gaps of the text", places, states, advice)
+    elif rule is not None:
+        automaton = until(rule, lm.tokenizer.end).compile(lm.tokenizer.size)
+        steps = check_length(given.get("length"), rule) + 1
+        rows = automaton.num_states * steps
+        if rows * states > MOST_NUMBERS:  # fewer may be needed
             rows = int(live_states(automaton, np.zeros(1, dtype=np.int64), steps).sum())
-            if rows * states > MOST_NUMBERS:
-                raise Refused(
-                    TOO_LARGE,
-                    f"the rule needs a table of {rows:,} rows of {states:,} states, and at most "
-                    f"{MOST_NUMBERS:,} numbers are kept; ask for a simpler rule or a shorter "
-                    "length",
-                )
+        _check_rows("the rule", rows, states, "ask for a simpler rule or a shorter length")
 
 
-def check_gaps(lm: LM, text: str, states: int) -> None:
-    """Raises Refused if the gaps of a text are too long, in all their lengths, to be kept."""
-    gapped = GappedText.read(text, lm.tokenizer)
-    places = sum(sum(lengths) for lengths in gapped.choices)
-    if places * states > MOST_NUMBERS:
+def _check_rows(what: str, rows: int, states: int, advice: str) -> None:
+    if rows * states > MOST_NUMBERS:
         raise Refused(
             TOO_LARGE,
-            f"the gaps have {places:,} places over all their lengths, times {states:,} states, and "
-            f"at most {MOST_NUMBERS:,} numbers are kept; give shorter gaps or narrower ranges",
+            f"{what} would take a table of {rows:,} rows of {states:,} states, and at most "
+            f"{MOST_NUMBERS:,} numbers are kept; {advice}",
         )
 
 
@@ -177,7 +175,7 @@ def _limited(name: str, hint: Any, limits: Limits) -> Any:
     if hint is int:
         return Annotated[int, _range(name, limits)]
     if hint is float:
-        return Annotated[float, Between(0, 1000)]
+        return Annotated[float, Between(0, 1 if name == "top_p" else 1000)]
     return hint
 
 
@@ -187,6 +185,7 @@ def _range(name: str, limits: Limits) -> Between:
         "top": Between(1, limits.number),
         "words": Between(1, limits.number),
         "neighbours": Between(1, limits.number),
+        "top_k": Between(1, LARGEST),
         "length": Between(0, limits.length),
     }
     return ranges.get(name, Between(0, LARGEST))

@@ -2,8 +2,9 @@
 
 Every question is a job. Most take some milliseconds. One that has taken longer than `QUICK` seconds
 gives up its place to the next, and goes on beside it as one of few long ones. If there are too many
-of those, it pauses at its next `base.interrupting.check` until one has finished. So somebody who
-asks for something long does not keep others from short answers.
+of those, it pauses at its next `base.interrupting.check` until one has finished. Long ones also
+pause while short ones are worked on, though never for more than `GIVE_WAY` seconds without going on
+for `TURN` seconds. So somebody who asks for something long does not keep others from short answers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 from bighmm.base.interrupting import Interrupted, watched
 from bighmm.explore.settings import BUSY, MISSING, UNANSWERABLE, Limits, Refused
 
-QUICK = 0.5  # seconds after which a job is a long one
+QUICK = 1.0  # seconds after which a job is a long one
+GIVE_WAY = 1.0  # seconds that a long job waits for short ones
+TURN = 0.25  # seconds that it then goes on at least
 MOST_PAUSED = 32  # long jobs that wait; each holds what it has computed so far
 Work = Callable[[], Any]
 
@@ -37,7 +40,7 @@ class Job:
         self.asked = time.monotonic()
         self.began = self.ended = 0.0
         self.long = self.background = False
-        self.deadline = 0.0
+        self.deadline = self.turn_until = 0.0
         self.stopping = threading.Event()
 
     def check(self) -> None:
@@ -52,6 +55,8 @@ class Job:
             )
         if not self.long and now - self.began > QUICK:
             self.jobs.make_long(self)
+        elif self.long and now > self.turn_until:
+            self.jobs.give_way(self)
 
     def report(self, done: int, total: int) -> None:
         """As of `Watcher`."""
@@ -169,6 +174,18 @@ class Jobs:
             finally:
                 self.paused -= 1
                 self.running_long += 1  # also if it is to stop: `_finish` takes it back
+        if job.stopping.is_set():
+            raise Interrupted(f"{job.question} was cancelled")
+
+    def give_way(self, job: Job) -> None:
+        """Let a long job wait while short ones are worked on, but not for long."""
+
+        def may_go_on() -> bool:
+            return not (self.running_quick or self.waiting) or job.stopping.is_set()
+
+        with self.lock:
+            self.lock.wait_for(may_go_on, GIVE_WAY)
+        job.turn_until = time.monotonic() + TURN
         if job.stopping.is_set():
             raise Interrupted(f"{job.question} was cancelled")
 
