@@ -6,7 +6,7 @@ there is one, and the names that people gave to states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ class Known:
     tokens: np.ndarray | None = None  # (T,) the stream that the survey is of
     survey: Survey | None = None
     names: Mapping[int, str] = field(default_factory=dict)
+    vocabulary: Sequence[str] = ()  # all words in small letters, see `small_letters`
 
     @property
     def shares(self) -> Tensor | None:
@@ -60,6 +61,11 @@ class Known:
         """The likeliest words of a state."""
         ids = self.summary.tokens[state, :number].tolist()
         return [self.lm.tokenizer.token(i) for i in ids if i >= 0]
+
+
+def small_letters(lm: HMMLM) -> list[str]:
+    """The words of a model in small letters, among which queries are searched."""
+    return [lm.tokenizer.token(i).lower() for i in range(lm.tokenizer.size)]
 
 
 def state_rows(
@@ -284,12 +290,10 @@ def _matching(known: Known, query: str) -> np.ndarray:
         return every
     if len(parts) == 1 and parts[0].isdecimal() and int(parts[0]) < len(every):
         return every[[int(parts[0])]]
-    tokenizer = known.lm.tokenizer
-    vocabulary = [tokenizer.token(i).lower() for i in range(tokenizer.size)]
     tokens = known.summary.tokens.numpy()
     matches = np.ones(len(every), dtype=bool)
     for part in parts:
-        has = np.array([*(part in word for word in vocabulary), False])  # -1 finds the last
+        has = np.array([*(part in word for word in known.vocabulary), False])  # -1 finds the last
         matches &= has[tokens].any(1)
     for state, name in known.names.items():
         if state < len(every) and all(part in name.lower() for part in parts):

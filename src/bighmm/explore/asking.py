@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import sys
 import traceback
 import typing
@@ -16,7 +17,7 @@ from starlette.responses import Response
 from bighmm.base.interrupting import Interrupted
 from bighmm.base.settings import fill
 from bighmm.explore.jobs import Job, Jobs
-from bighmm.explore.replies import described, reply
+from bighmm.explore.replies import described, encoded, reply
 from bighmm.explore.settings import (
     BAD,
     TOO_LARGE,
@@ -95,7 +96,7 @@ async def answer(
     A client that goes away takes its question with it.
     """
     wait = wait_of(request)
-    job = jobs.start(question, work)
+    job = jobs.start(question, lambda: encoded(work()))  # not in the thread that serves all
     limit = jobs.limits.seconds if wait is None else wait
     try:
         there = await _finished(job, request, limit)
@@ -128,14 +129,14 @@ def told(job: Job) -> dict[str, Any]:
     about = job.described()
     value: dict[str, Any] = {"version": VERSION, "job": about}
     if job.state == "done":
-        about["answer"] = job.future.result()
+        about["answer"] = json.loads(job.future.result())
     elif job.state == "failed":
         about["error"] = described(_refused(job))
     return value
 
 
-def result(job: Job) -> dict[str, Any]:
-    """The answer of a job that has ended; Refused with the reason if there is none."""
+def result(job: Job) -> bytes:
+    """The encoded answer of a job that has ended; Refused with the reason if there is none."""
     if job.future.exception() is None:
         return job.future.result()
     raise _refused(job)

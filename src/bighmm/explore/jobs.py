@@ -22,6 +22,7 @@ from bighmm.explore.settings import BUSY, MISSING, UNANSWERABLE, Limits, Refused
 
 QUICK = 1.0  # seconds after which a job is a long one
 GIVE_WAY = 1.0  # seconds that a long job waits for short ones
+IDLE = 60.0  # seconds after which a thread that has nothing to do ends
 TURN = 0.25  # seconds that it then goes on at least
 MOST_PAUSED = 32  # long jobs that wait; each holds what it has computed so far
 Work = Callable[[], Any]
@@ -90,7 +91,9 @@ class Jobs:
         """quick, long: how many short and how many long jobs run at the same time."""
         self.limits, self.quick, self.most_long = limits, quick, long
         self.lock = threading.Condition()
-        self.waiting: deque[Job] = deque()
+        self.waiting: deque[Job] = deque()  # for their turn
+        self.ready: deque[Job] = deque()  # for a thread
+        self.idle = 0  # threads
         self.running_quick = self.running_long = self.paused = 0
         self.active: set[Job] = set()  # that wait or run
         self.known: OrderedDict[str, Job] = OrderedDict()
@@ -118,7 +121,7 @@ class Jobs:
             self.active.add(job)
             if background:
                 self.paused += 1
-                threading.Thread(target=self._run_background, args=(job,), daemon=True).start()
+                self._hand_over(job)
             else:
                 self.waiting.append(job)
                 self._fill()
@@ -208,16 +211,35 @@ class Jobs:
     def _fill(self) -> None:
         """Start the next jobs, with the lock held."""
         while self.waiting and self.running_quick < self.quick:
-            job = self.waiting.popleft()
             self.running_quick += 1
-            threading.Thread(target=self._run, args=(job,), daemon=True).start()
+            self._hand_over(self.waiting.popleft())
 
-    def _run_background(self, job: Job) -> None:
-        with self.lock:
-            self._wait_for_long(job)
-            self.paused -= 1
-            self.running_long += 1
-        self._run(job)
+    def _hand_over(self, job: Job) -> None:
+        """Give a job to an idle thread, or to a new one; with the lock held.
+
+        Threads are used again: each has memory of its own that torch has taken for it.
+        """
+        self.ready.append(job)
+        if self.idle >= len(self.ready):
+            self.lock.notify_all()
+        else:
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        """A thread: one job after the other, until there has been none for a while."""
+        while True:
+            with self.lock:
+                self.idle += 1
+                there = self.lock.wait_for(lambda: bool(self.ready), IDLE)
+                self.idle -= 1
+                if not there:
+                    return
+                job = self.ready.popleft()
+                if job.background:
+                    self._wait_for_long(job)
+                    self.paused -= 1
+                    self.running_long += 1
+            self._run(job)
 
     def _wait_for_long(self, job: Job) -> None:
         """Wait until there is a place for a long job, or it is to stop; with the lock held.

@@ -6,12 +6,13 @@ import string
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as NotYet
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from bighmm.answers.browsing import Known, moves
+from bighmm.answers.browsing import Known, moves, small_letters
 from bighmm.answers.browsing_objects import BlockMoves, SurveyProgress
 from bighmm.base.interrupting import Interrupted, check
 from bighmm.base.json_files import read_object
@@ -111,9 +112,14 @@ class Opened:
         """What the answers about states need; waits for the words of all states."""
         lm = self.hmm_lm
         tokens = self._tokens() if self.corpus is not None else None
-        return Known(
-            lm, self.summary.wait(jobs), tokens, self.survey.value(), dict(self.names.by_state)
-        )
+        summary, survey = self.summary.wait(jobs), self.survey.value()
+        names = dict(self.names.by_state)
+        return Known(lm, summary, tokens, survey, names, self.vocabulary)
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """All words in small letters."""
+        return small_letters(self.hmm_lm)
 
     def moves(self, jobs: Jobs) -> dict[str, Any]:
         """Moves between all blocks, computed once for each kind of weights."""

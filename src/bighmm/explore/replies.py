@@ -13,12 +13,24 @@ from bighmm.explore.settings import VERSION, Refused
 LONGEST = 1000  # characters of a message
 
 
-def reply(value: dict[str, Any], status: int = 200) -> Response:
-    """A JSON object; null where a number is not finite."""
-    content = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Half characters can come back in a message about them.
-    body = content.encode("utf-8", "backslashreplace")
+def reply(value: dict[str, Any] | bytes, status: int = 200) -> Response:
+    """A JSON object, which may be encoded already."""
+    body = value if isinstance(value, bytes) else encoded(value)
     return Response(body, status, media_type="application/json")
+
+
+def encoded(value: dict[str, Any]) -> bytes:
+    """An object in JSON; null where a number is not finite."""
+    try:
+        content = _dumped(value)
+    except ValueError:  # most answers are finite already, and large ones take a while
+        content = _dumped(finite(value))
+    # Half characters can come back in a message about them.
+    return content.encode("utf-8", "backslashreplace")
+
+
+def _dumped(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def refusal(error: Refused) -> Response:

@@ -88,14 +88,13 @@ def server_of(app: App) -> uvicorn.Server:
 def limit_threads(threads: int | None = None) -> None:
     """Set how many threads torch uses for each question, since several are answered at a time.
 
-    Without a number: as many as there are processors, but at most 4. One person who asks alone has
-    then a faster answer, and several at a time hardly slower ones (docs/log.md).
+    Without a number they share the processors (docs/log.md).
     """
     import torch
 
     if threads is not None:
         check_at_least_one(threads, "threads")
-    torch.set_num_threads(threads or min(4, os.cpu_count() or 1))
+    torch.set_num_threads(threads or max(1, (os.cpu_count() or 1) // _quick()))
 
 
 def _quick() -> int:
