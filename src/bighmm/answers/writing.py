@@ -39,7 +39,6 @@ def write(
     questions.check_texts(n)
     made = rule.of(lm.tokenizer)
     room = questions.check_length(length, made)
-    generator = generator_for(lm.device, seed)
     answer = Written(
         version=VERSION,
         prefix=prefix,
@@ -53,10 +52,10 @@ def write(
         texts=[],
     )
     if made is None:
-        drawn = questions.draw_texts(lm, n, prefix, room, None, temperature, generator)
+        drawn = questions.sample(lm, n, prefix, room, None, temperature, seed)
         answer["texts"] = [_plain_text(lm, prefix, one) for one in drawn]
     else:
-        _with_rule(lm, answer, made, n, generator, temperature)
+        _with_rule(lm, answer, made, n, generator_for(lm.device, seed), temperature)
     return finite(answer)
 
 
