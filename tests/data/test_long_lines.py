@@ -7,6 +7,7 @@ import pytest
 from bighmm.base import reading
 from bighmm.data.corpus import prepare
 from bighmm.data.sentences import LONGEST, WINDOW, are_too_long, sentences
+from bighmm.data.whole import encode_whole
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
@@ -48,6 +49,7 @@ def test_windows_where_no_sentence_ends():
 )
 def test_which_text_is_cut(lines, cut):
     assert are_too_long(lines) == cut
+    assert are_too_long(lines, few=0) == (cut and len(lines) > 3)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -63,6 +65,11 @@ def test_a_file_of_one_line(tmp_path, monkeypatch, bighmm, packed):
     assert 1000 <= lines <= 1000 + len(text) // 7000  # some were cut where a piece ends
     words = "".join(corpus.tokenizer.decode(corpus.split(s)) for s in ("train", "valid", "test"))
     assert words.split() == text.split()
+    whole = encode_whole(path, corpus.tokenizer)  # whose lines are long, so they are cut, too
+    assert len(whole.tokens) == sum(len(corpus.split(s)) for s in ("train", "valid", "test"))
+    two = tmp_path / "two.txt"
+    two.write_text("one two. three four.\nfive six.\n")
+    assert (encode_whole(two, corpus.tokenizer).tokens == corpus.tokenizer.end).sum() == 2
     done = bighmm("data", path)
     assert done.status == 0 and "cut into sentences" in done.out
     small = ("--states", 4, "--blocks", 2, "--width", 4, "--epochs", 0.1)

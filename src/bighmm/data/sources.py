@@ -119,7 +119,12 @@ class Source:
     def _cut(self) -> bool:
         """Whether lines of raw text are cut into sentences."""
         paths = self.files["" if "" in self.files else "train"]
-        return are_too_long(line for path in paths for line in _file_lines(path, pieces=True))
+        return are_too_long(self._first_lines(paths))
+
+    @staticmethod
+    def _first_lines(paths: list[Path]) -> Iterator[str]:
+        """The lines of files, of any length."""
+        return (line for path in paths for line in _file_lines(path, pieces=True))
 
     @cached_property
     def _lines_are_documents(self) -> bool:

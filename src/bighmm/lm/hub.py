@@ -41,16 +41,17 @@ class OnHub(ModelHubMixin, library_name="bighmm"):
         Raises ValueError with one sentence if there is none, or a file is missing or damaged.
         """
 
-        def load(found: Path) -> Self:
-            lm = cls.load(found)
-            lm._card = written_by_us(found / CARD)
-            return lm
-
         path = Path(folder).expanduser()
         if model_folder(path).is_dir():
-            return read_current(lambda: model_folder(path), load)
+            return read_current(lambda: model_folder(path), cls._load_with_card)
         chosen = {name: value for name, value in options.items() if name in DOWNLOAD}
-        return load(hub_folder(str(folder), **chosen))
+        return cls._load_with_card(hub_folder(str(folder), **chosen))
+
+    @classmethod
+    def _load_with_card(cls, folder: Path) -> Self:
+        lm = cls.load(folder)
+        lm._card = written_by_us(folder / CARD)
+        return lm
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Write the model into a folder, over an earlier one if there is one; other files stay.
