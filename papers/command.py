@@ -173,7 +173,8 @@ def _run(
     paper: Paper, selected: Paper, results: Results, arguments: ReproduceArguments
 ) -> list[str]:
     """Train what the selected rows lack and return the names of runs that failed."""
-    from papers.jobs import find_files, missing, to_prepare  # with torch
+    from bighmm.base import processes  # with torch
+    from papers.jobs import find_files, missing, to_prepare
     from papers.runs import reserved, run_jobs
 
     jobs = missing(paper, selected, results, _seeds(arguments.seeds))
@@ -184,7 +185,8 @@ def _run(
     with reserved(paper, jobs):
         if entries := to_prepare(paper, jobs):
             _say(f"to prepare: {', '.join(entry.makes for entry in entries)}")
-        _say(f"{len(jobs)} to train, {arguments.jobs} at a time" if jobs else "nothing is missing")
+        at_once = max(arguments.jobs, processes.current().count)
+        _say(f"{len(jobs)} to train, {at_once} at a time" if jobs else "nothing is missing")
         with _interruptible():
             return run_jobs(paper, jobs, files, arguments.jobs, _say)
 

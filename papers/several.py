@@ -1,6 +1,8 @@
 """Rows of a paper over the processes of a launcher: each process trains one run after the other.
 
-    torchrun --nproc-per-node 8 -m bighmm reproduce PAPER --run --data …
+    torchrun --nproc-per-node 8 -m -- bighmm reproduce PAPER --run --data …
+
+The two dashes keep torchrun from taking --run for a flag of its own.
 
 The first process makes the folders that recipes refer to. Then every process takes the next run
 that nobody has taken, on a GPU of its own where there are any, until none is left. What is mixed

@@ -120,6 +120,13 @@ def test_faults(model, text, together, tmp_path):
     assert [status for status, _ in ends] == [2, 2]
     assert said.count("process 1 of 2 has another text than process 0") == 1, said
 
+    argv = ["train", "--data", "$HERE", "--states", "8", "--blocks", "4", "--device", "cpu"]
+    ends = together(2, argv=[*argv, "--out", str(tmp_path / "run")], environment=folders)
+    said = "".join(said for _, said in ends)
+    assert [status for status, _ in ends] == [2, 2]
+    assert said.count("process 1 of 2 has another training text than process 0") == 1, said
+    assert not (tmp_path / "run" / "recipe.json").exists()
+
 
 def test_a_place_that_cannot_be_reached(model, together):
     argv = ["eval", model, "--device", "cpu"]
