@@ -28,43 +28,42 @@ sys.path.insert(0, str(ROOT / "tests" / "explore"))
 from browser import Page, find_browser, opened_browser
 
 IMAGES = ROOT / "docs" / "images"
-COLOURS = 128  # of a picture; fewer make smaller files
+COLOURS = 200  # of a picture; fewer make smaller files
 IDLE = "document.querySelector('h1') && !document.querySelector('.working:not([hidden])')"
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: an address, a size of the window, and what must be there before it is taken."""
+    """One picture: an address, the window, and what must be there before it is taken."""
 
     page: str
     values: dict[str, Any]
     ready: str  # a selector
     width: int = 1120
-    height: int = 760
+    most: int = 1400  # pixels of height; a longer page is cut
     dark: bool = False
 
 
 SENTENCE = "return the name of the file ."
 SHOTS = {
-    "sentence": Shot("sentence", {"text": SENTENCE}, ".heat-table", height=860),
-    "gaps": Shot("sentence", {"text": SENTENCE, "gaps": "2,5"}, ".best-fillings", height=1000),
+    "sentence": Shot("sentence", {"text": SENTENCE}, ".heat-table"),
+    "gaps": Shot("sentence", {"text": SENTENCE, "gaps": "2,5"}, ".best-fillings", most=1290),
     "pinned": Shot(
         "sentence",
         {"text": SENTENCE, "pin": "return the name of the server ."},
         ".pinned .heat-table",
         dark=True,
     ),
-    "states": Shot("states", {"query": "file", "sort": "share"}, ".states tbody tr"),
-    "blocks": Shot("blocks", {}, "canvas.map", height=860),
+    "states": Shot("states", {}, ".states tbody tr", most=900),
+    "blocks": Shot("blocks", {}, "canvas.map"),
     "write": Shot(
         "write",
         {"prefix": "return the", "must": ["file", "name"], "words": "4..10", "seed": 4, "n": 2},
         ".sample",
-        height=900,
     ),
-    "training": Shot("training", {}, ".chart .line", height=900),
+    "training": Shot("training", {}, ".chart .line"),
     "compare": Shot("compare", {"text": SENTENCE}, ".compare .bits"),
-    "phone": Shot("sentence", {"text": SENTENCE}, ".heat-table", width=360, height=780, dark=True),
+    "phone": Shot("sentence", {"text": SENTENCE}, ".heat-table", width=360, most=1000, dark=True),
 }
 
 
@@ -123,11 +122,13 @@ def settle(page: Page, url: str) -> None:
 
 def take(page: Page, url: str, shot: Shot, path: Path) -> None:
     """Write one picture, with few colours."""
-    page.size(shot.width, shot.height)
+    page.size(shot.width, 800)
     page.dark(shot.dark)
     page.go(f"{url}#/{shot.page}?{urllib.parse.urlencode(shot.values, doseq=True)}")
     page.find(shot.ready)
     page.wait(IDLE)
+    page.size(shot.width, min(shot.most, page.js("document.documentElement.scrollHeight")))
+    page.js("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
     picture = Image.open(io.BytesIO(page.picture())).convert("RGB")
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 

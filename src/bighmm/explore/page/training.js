@@ -82,20 +82,22 @@ export function trainingPage(main, address) {
   async function start() {
     try {
       const answer = await ask("runs", { signal: ending.signal });
-      runs = answer.runs.map((run, i) => ({
-        ...run,
-        colour: COLOURS[i % COLOURS.length],
-        shown: true,
-        log: null,
-      }));
+      runs = answer.runs
+        .filter((run) => run.has_log)
+        .map((run, i) => ({
+          ...run,
+          colour: COLOURS[i % COLOURS.length],
+          shown: true,
+          log: null,
+        }));
     } catch (error) {
       if (error.name !== "AbortError") complain(error);
       return;
     }
     update(address);
-    if (!runs.some((run) => run.has_log))
+    if (runs.length === 0)
       put(states, absent("No log of a training is beside the models, so there are no curves."));
-    for (const run of runs) if (run.has_log) follow(run);
+    for (const run of runs) follow(run);
   }
 
   async function follow(run) {
