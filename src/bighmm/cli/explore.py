@@ -49,8 +49,9 @@ class ServerFlags:
     def open(self, model: Path, compute: DeviceFlags) -> list[Opened]:
         """The models, opened."""
         from bighmm.explore.opened import open_all
-        from bighmm.explore.serving import limit_threads
+        from bighmm.explore.serving import limit_memory, limit_threads
 
+        limit_memory()
         limit_threads(self.threads)
         runs = [model, *self.other]
         return open_all(runs, compute.device, compute.matmul_dtype, self.data, self.split)
