@@ -146,12 +146,12 @@ def test_in_small_pieces(kind, monkeypatch):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"n": 0, "length": 1}, "n of at least 1"),
-        ({"n": 1, "length": -1}, "length=-1"),
-        ({"n": 1, "max_length": -1}, "max_length=-1"),
-        ({"n": 1, "length": 1, "temperature": -0.5}, "temperature=-0.5"),
-        ({"n": 1, "length": 1, "temperature": float("nan")}, "temperature=nan"),
-        ({"n": 1, "length": 1, "temperature": float("inf")}, "temperature=inf"),
+        ({"n": 0, "length": 1}, "n must be at least 1, not 0"),
+        ({"n": 1, "length": -1}, "length must be at least 0, not -1"),
+        ({"n": 1, "max_length": -1}, "max_length must be at least 0, not -1"),
+        ({"n": 1, "length": 1, "temperature": -0.5}, "at least 0, not -0.5"),
+        ({"n": 1, "length": 1, "temperature": float("nan")}, "at least 0, not nan"),
+        ({"n": 1, "length": 1, "temperature": float("inf")}, "at least 0, not inf"),
         ({"n": 1, "length": 1, "prefix": [1, 9]}, "token id 9"),
         ({"n": 1, "length": 1, "prefix": [0.5]}, "whole numbers"),
         ({"n": 1, "length": 1, "prefix": [[1], [2]]}, "one sequence"),

@@ -39,7 +39,8 @@ def encode_whole(source: str | Path, tokenizer: Tokenizer) -> WholeText:
 
     Raises ValueError if there is no text.
     """
-    lines, rows, starts = list(find_source(source, 0.05, 0.05).whole_lines()), [], [0]
+    lines, starts = list(find_source(source, 0.05, 0.05).whole_lines()), [0]
+    rows: list[np.ndarray] = []
     for first in range(0, len(lines), LINES_AT_ONCE):
         some = lines[first : first + LINES_AT_ONCE]
         encoded = tokenizer.encode_lines([line for _, line in some])

@@ -114,9 +114,9 @@ def best_rows(
         dfa_states = table.after(dfa_states[source], tokens)
         begun = [[*begun[i], x] for i, x in places]
     order = gained.argsort(descending=True, stable=True)[:k].tolist()
-    log_probs = gained[order].tolist()
-    lowest = log_probs[-1] if len(order) == k else -torch.inf
-    return [begun[i] for i in order], log_probs, lowest >= dropped
+    found = gained[order].tolist()
+    lowest = found[-1] if len(order) == k else -torch.inf
+    return [begun[i] for i in order], found, lowest >= dropped
 
 
 def _template(row: Sequence[int], not_in_gaps: Sequence[int]) -> Rule:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def plot_posterior(rows: list[dict[str, Any]], path: str | Path) -> None:
+def plot_posterior(rows: Sequence[Any], path: str | Path) -> None:
     """Draw the rows of `posterior_table`: words from left to right, states by first occurrence.
 
     A cell is dark where p(state | text) is high, and white where the state is not in the table.

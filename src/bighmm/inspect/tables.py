@@ -41,7 +41,7 @@ class StatesOfCorpus:
 
     num_states: int  # of the model
     split: str | None  # of the corpus that shares are of; None without a corpus
-    states: list[dict[str, Any]]  # rows of `state_table`
+    states: list[Any]  # rows of `state_table`
 
 
 def states_of_corpus(
@@ -94,7 +94,7 @@ class TaggedTable(NamedTuple):
 
     log_prob_path: float  # log p(text, states)
     log_prob: float  # log p(text)
-    rows: list[dict[str, Any]]  # {"word", "state", "prob": p(state | text), "words"} of each token
+    rows: list[Any]  # {"word", "state", "prob": p(state | text), "words"} of each token
 
 
 def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> TaggedTable:
@@ -157,7 +157,7 @@ def state_table(
 
 def posterior_table(
     lm: HMMLM, text: str, *, top: int = 5, words: int = 6
-) -> tuple[float, list[dict[str, Any]]]:
+) -> tuple[float, list[Any]]:
     """log p(text), and p(state | text) of the likeliest states at every token of it.
 
     {"word", "states": [{"state", "prob", "words"}]} for each token. Raises ValueError for a text
