@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -159,10 +159,9 @@ def measure_here(home: Path, arguments: Arguments) -> None:
     with processes.start(device) as here:
         steps = {}
         for case, asked in CASES.items():
-            real = make_steps(home, asked, device, here)
+            real = make_steps(home, asked, device, nullcontext())
             seconds, calls, size = time_steps(real, arguments.steps, here)
-            with pretending(here):
-                work = make_steps(home, asked, device, here)
+            work = make_steps(home, asked, device, pretending(here))
             compute = time_alone(work, arguments.steps, here, range(1))
             together = time_alone(work, arguments.steps, here, range(min(2, here.count)))
             steps[case] = {
@@ -180,8 +179,13 @@ def measure_here(home: Path, arguments: Arguments) -> None:
             (home / f"{here.count}.json").write_text(json.dumps(figures))
 
 
-def make_steps(home: Path, asked: dict[str, Any], device: Any, here: Any) -> Callable[[int], None]:
-    """A function that does the training step with this number, as `bighmm train` does."""
+def make_steps(
+    home: Path, asked: dict[str, Any], device: Any, within: Any
+) -> Callable[[int], None]:
+    """A function that does the training step with this number, as `bighmm train` does.
+
+    within: the context in which it is made; all processes make the model together.
+    """
     import torch
 
     from bighmm.data.corpus import prepare
@@ -198,7 +202,8 @@ def make_steps(home: Path, asked: dict[str, Any], device: Any, here: Any) -> Cal
         training_batches(corpus, recipe.training),
         make_schedule(recipe.training, 99),
     )
-    runner = make_runner(recipe, corpus, lm, batches, schedule)
+    with within:
+        runner = make_runner(recipe, corpus, lm, batches, schedule)
 
     def step(number: int) -> None:
         runner.run(number, 1)
