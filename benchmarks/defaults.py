@@ -25,7 +25,14 @@ import tyro
 
 from bighmm.base.json_files import read_json
 from bighmm.base.reading import read_lines
+from bighmm.train.logs import read_log
 from record import RESULTS, save, surroundings
+
+CHOSEN = (
+    *("model.states", "model.blocks", "options.width", "options.start", "training.epochs"),
+    *("training.state_dropout", "training.batch", "training.averaging"),
+    "training.checks_per_epoch",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,10 @@ class Arguments:
     kilobytes: tuple[int, ...] = (3, 300, 3000, 30000)
     """Sizes of the texts, in thousands of bytes."""
     out: str = "cpu/defaults.json"
+    run: Path | None = None
+    """A finished run of default settings, on a text of the one size that is given, to record."""
+    processor_seconds: float = 0.0
+    """What it has used."""
     busy: bool = False
     """Other work runs on the machine, so that only the processor time is recorded."""
 
@@ -43,7 +54,11 @@ def main(arguments: Arguments) -> None:
     path = RESULTS / arguments.out
     rows = {row["kilobytes"]: row for row in read_json(path)["rows"]} if path.exists() else {}
     for size in arguments.kilobytes:
-        rows[size] = measure(arguments.text, size, arguments.busy) | surroundings()
+        if arguments.run is not None:
+            row = row_of(arguments.run, size, None, arguments.processor_seconds)
+        else:
+            row = measure(arguments.text, size, arguments.busy)
+        rows[size] = row | surroundings()
         print(json.dumps(rows[size]), flush=True)
         save(arguments.out, {"rows": [rows[key] for key in sorted(rows)]})
 
@@ -61,15 +76,18 @@ def measure(text: Path, kilobytes: int, busy: bool) -> dict[str, Any]:
         began, before = time.monotonic(), _processor_seconds()
         subprocess.run([*command, "--json"], check=True, env=environment, capture_output=True)
         seconds, used = time.monotonic() - began, _processor_seconds() - before
-        result, saved = read_json(run / "result.json"), read_json(run / "recipe.json")
-        counts = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    last = [entry for entry in counts if entry["kind"] == "step"][-1]
-    recipe = saved["recipe"]
-    chosen = {name: recipe[(at := name.split("."))[0]][at[1]] for name in saved["chosen"]}
+        return row_of(run, kilobytes, None if busy else seconds, used)
+
+
+def row_of(run: Path, kilobytes: int, seconds: float | None, used: float) -> dict[str, Any]:
+    """The figures of a finished run, whose processes have used so many seconds."""
+    result, recipe = read_json(run / "result.json"), read_json(run / "recipe.json")["recipe"]
+    last = read_log(run).steps[-1]
+    chosen = {name: recipe[(at := name.split("."))[0]][at[1]] for name in CHOSEN}
     figures = ("perplexity", "unigram_perplexity", "tokens")
     return {
         "kilobytes": kilobytes,
-        "seconds": None if busy else round(seconds, 1),
+        "seconds": None if seconds is None else round(seconds, 1),
         "processor_seconds": round(used, 1),
         "epochs": last["epoch"],
         "tokens_read": last["tokens"],

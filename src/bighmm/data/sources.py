@@ -100,8 +100,8 @@ class Source:
         Lines that are very long are cut into sentences; that they are few does not matter here.
         """
         assert "" in self.files, "this source has splits"
-        lines = (line for path in self.files[""] for line in _file_lines(path, pieces=True))
-        return _raw_lines(self.files[""], self._lines_are_documents, are_too_long(lines, few=0))
+        cut = are_too_long(self._first_lines(self.files[""]), few=0)
+        return _raw_lines(self.files[""], self._lines_are_documents, cut)
 
     def _split_lines(self, paths: list[Path]) -> Iterator[tuple[bool, str]]:
         """(whether the line begins a document, line) of the files of one split."""
