@@ -4,7 +4,8 @@
 
 Help is timed as a user waits for it: a process of its own, from start to end. A question within
 `ask` is timed from the line to the printed answer, parsing included, after one that is not counted.
-The times are the shortest and the median of some repeats. The limits are those that the project set
+The times are the shortest and the median of some repeats, and the median of the processor's time,
+which depends less on what else the machine does; `load` is its load average. The limits are those that the project set
 itself: half a second for help, 50 ms for `next`.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import statistics
 import subprocess
 import sys
@@ -58,12 +60,13 @@ def main(arguments: Arguments) -> None:
     rows = {"help_seconds": helped, "ask_seconds": asked}
     for kind, found in rows.items():
         for name, row in found.items():
-            print(f"{kind}\t{name}\t{row['shortest']:.3f}\t{row['median']:.3f}")
+            print(f"{kind}\t{name}\t{row['shortest']:.3f}\t{row['processor']:.3f}")
     save(
         arguments.out,
         {
             **surroundings("cpu"),
             "settings": {"run": str(arguments.run), "repeats": arguments.repeats},
+            "load": os.getloadavg()[0],
             "limits": {"help_seconds": 0.5, "ask_next_seconds": 0.05},
             **rows,
         },
@@ -82,14 +85,25 @@ def answer(asking: Asking, line: str) -> None:
 
 
 def timed(call: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """The shortest and the median time of a call in seconds, after one that is not counted."""
+    """Times of a call in seconds, after one that is not counted."""
     call()
-    seconds = []
+    seconds, processor = [], []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), _processor()
         call()
         seconds.append(time.perf_counter() - begin)
-    return {"shortest": min(seconds), "median": statistics.median(seconds)}
+        processor.append(_processor() - used)
+    return {
+        "shortest": min(seconds),
+        "median": statistics.median(seconds),
+        "processor": statistics.median(processor),
+    }
+
+
+def _processor() -> float:
+    """The processor's time of this process and of those that it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 if __name__ == "__main__":
