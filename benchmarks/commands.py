@@ -5,8 +5,8 @@
 Help is timed as a user waits for it: a process of its own, from start to end. A question within
 `ask` is timed from the line to the printed answer, parsing included, after one that is not counted.
 The times are the shortest and the median of some repeats, and the median of the processor's time,
-which depends less on what else the machine does; `load` is its load average. The limits are those that the project set
-itself: half a second for help, 50 ms for `next`.
+which depends less on what else the machine does; `load` is its load average. The limits are those
+that the project set itself: half a second for help, 50 ms for `next`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    helped = {name: timed(lambda: show_help(name), 3) for name in COMMANDS}  # noqa: B023
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch
+    helped = {name: timed(lambda: show_help(name), 1) for name in COMMANDS}  # noqa: B023
     asked = {}
     with models_stay_open():
         asking = Asking(
@@ -64,7 +65,7 @@ def main(arguments: Arguments) -> None:
     save(
         arguments.out,
         {
-            **surroundings("cpu"),
+            **surroundings(),
             "settings": {"run": str(arguments.run), "repeats": arguments.repeats},
             "load": os.getloadavg()[0],
             "limits": {"help_seconds": 0.5, "ask_next_seconds": 0.05},
