@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch loads
+
 import tyro
 
 from bighmm.cli.ask import AskArguments, Asking
@@ -49,7 +51,6 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch
     helped = {name: timed(lambda: show_help(name), 1) for name in COMMANDS}  # noqa: B023
     asked = {}
     with models_stay_open():
