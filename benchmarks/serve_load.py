@@ -56,6 +56,8 @@ class Load:
     """Of each question by one client."""
     threads: int | None = None
     """Of torch for one question, in the server."""
+    note: str = ""
+    """What else is to be known about the figures, such as other work on the machine."""
     out: str = "bench/serve_load.json"
     """File for the figures, under results/."""
 
