@@ -27,7 +27,7 @@ def compare(models: Sequence[LM], names: Sequence[str], text: str) -> Compared:
             models=list(names),
             lines=[_line(line) for line in found],
             total={
-                "bits": bits,
+                "bits": [*bits],
                 "words": words,
                 "perplexity_per_word": [_perplexity(each / words) for each in bits],
             },
@@ -38,12 +38,12 @@ def compare(models: Sequence[LM], names: Sequence[str], text: str) -> Compared:
 def _line(line: comparing.ComparedLine) -> ComparedLine:
     return ComparedLine(
         text=line.text,
-        log_prob=line.log_prob,
+        log_prob=[*line.log_prob],
         tokens=line.tokens,
         words=[
             ComparedWord(
                 word=word.word,
-                bits=word.bits,
+                bits=[*word.bits],
                 difference=word.bits[1] - word.bits[0] if len(word.bits) > 1 else None,
                 unknown=word.unknown,
             )

@@ -104,7 +104,7 @@ class _Server:
             if name in given:
                 raise Refused(BAD, f"{name[:40]!r} stands twice in the address; once is right")
             given[name] = value
-        query = asking.query_of(address.query, given, EVERYWHERE)
+        query: Any = asking.query_of(address.query, given, EVERYWHERE)
         body: dict[str, Any] = {}
         if address.body is not None:
             body = read_object(await asking.read_body(request, self.limits))

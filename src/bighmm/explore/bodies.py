@@ -65,7 +65,7 @@ def arguments_of(question: str, value: dict[str, Any], limits: Limits) -> dict[s
     """The arguments of a question, from a JSON object; Refused for what is wrong with it."""
     kind = body_class(question, limits)
     try:
-        found = fill(kind, value, "the body")
+        found: Any = fill(kind, value, "the body")
         given = {name: getattr(found, name) for name in value}
         if "rule" in given:
             _check_rule_text(given["rule"], limits)
@@ -81,7 +81,7 @@ def arguments_of(question: str, value: dict[str, Any], limits: Limits) -> dict[s
 def filled(kind: type, value: dict[str, Any], limits: Limits) -> Any:
     """An instance of one of the dataclasses of bodies."""
     try:
-        found = fill(kind, value, "the body")
+        found: Any = fill(kind, value, "the body")
     except ValueError as error:
         raise Refused(BAD, str(error)) from None
     return found

@@ -210,7 +210,9 @@ def sample_traced(
     dfa_states = carry.tokens.new_zeros(n)
     _check_possible(table, carry, [rule] * n, dfa_states)
     log_states = predict_states(model, carry).expand(2, -1)
-    log_probs_of = table.log_prob(log_states, torch.from_numpy(starts).to(dfa_states))
+    log_prob_rule, log_prob_ends = table.log_prob(
+        log_states, torch.from_numpy(starts).to(dfa_states)
+    )
     sampler: RuledSampler | _Tempered
     if temperature == 1:
         sampler = RuledSampler(table, carry, dfa_states, generator)
@@ -229,8 +231,15 @@ def sample_traced(
         log_probs.append(gained)
         states.append(dfa_states)
         holds.append(held)
-    columns = [torch.stack(each, dim=1) for each in (log_probs, states, holds)]
-    return Traced(tokens, *log_probs_of, *columns, both[0].num_states)
+    return Traced(
+        tokens,
+        log_prob_rule,
+        log_prob_ends,
+        torch.stack(log_probs, dim=1),
+        torch.stack(states, dim=1),
+        torch.stack(holds, dim=1),
+        both[0].num_states,
+    )
 
 
 def to_satisfy(model: Model, rule: Rule, length: int | None, max_length: int) -> Automaton:

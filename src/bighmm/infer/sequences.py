@@ -75,7 +75,7 @@ class EqualRows(Sequences):
         self.__dict__.update(ids=ids, end=end, hidden=None, ragged=False)
 
     @cached_property
-    def lengths(self) -> Tensor:  # type: ignore[override]
+    def lengths(self) -> Tensor:
         batch, time = self.ids.shape
         return torch.full((batch,), time, device=self.ids.device)
 

@@ -74,7 +74,7 @@ def evaluate_corpus(
     check_at_least_one(contexts, "contexts")
     with processes.start(lm.device) as here:
         if not here.alone:
-            text = hashlib.sha256(np.ascontiguousarray(corpus.split(split))).hexdigest()
+            text = hashlib.sha256(np.ascontiguousarray(corpus.split(split)).data).hexdigest()
             here.require_alike({"model": _digest(lm), "text": text})
         return _evaluate_corpus(lm, corpus, split, convention, check_normalised, contexts)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class SavedSettings:
 
 def check_saved(settings: dict[str, Any], where: str) -> None:
     """Raises ValueError if a file cannot have these settings; `where` begins the message."""
-    check_settings(fill(SavedSettings, settings, where))
+    check_settings(cast(Settings, fill(SavedSettings, settings, where)))
 
 
 def check_settings(settings: Settings) -> None:

@@ -8,6 +8,8 @@ Z states, B rows, T positions, U different words.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -45,7 +47,10 @@ __all__ = [
     "smooth",
 ]
 
-KINDS = {np.dtype("float32"): torch.float32, np.dtype("float64"): torch.float64}
+KINDS: dict[Any, torch.dtype] = {
+    np.dtype("float32"): torch.float32,
+    np.dtype("float64"): torch.float64,
+}
 SMALL = {kind: kind.type(SMALLEST_SUM[of_torch]) for kind, of_torch in KINDS.items()}
 SAFE_SHARE = {  # Σ a b that needs no logarithms
     np.dtype("float32"): np.float32(1e-18),
