@@ -48,7 +48,7 @@ def test_help_and_version(bighmm):
 def test_help_of_a_command(bighmm, command):
     done = bighmm(command, "--help")
     assert done.status == 0 and f"usage: bighmm {command}" in done.out
-    assert "--json" in done.out
+    assert "--json" in done.out or command in ("explore", "serve")  # these answer over HTTP
 
 
 def test_data(bighmm, ask, text):
