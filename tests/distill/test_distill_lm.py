@@ -85,7 +85,7 @@ def test_a_run_that_is_stopped_in_training_continues(ask, bighmm, tiny_lm, tmp_p
 
     command = ("distill-lm", tiny_lm, "--out", tmp_path / "run", *SMALL)
     with monkeypatch.context() as change:
-        change.setattr(distill_lm, "stop_signals", at_once)
+        change.setattr("bighmm.cli.train.stop_signals", at_once)
         done = bighmm(*command)
     assert done.status == 130 and done.out == ""
     assert "bighmm: stopped at step 1; go on with: the same command\n" in done.err
@@ -199,7 +199,7 @@ def test_length_does_not_count_the_end_mark(ask, tiny_lm, tmp_path, length):
         (["--chat"], "give --prompt too"),
         (["--prompts", "nowhere.txt"], "nowhere.txt cannot be read: No such file"),
         (["--family", "lstm"], "distill-lm trains an HMM, not a model of lstm"),
-        (["--top-p", 0], "top_p above 0 and at most 1"),
+        (["--top-p", 0], "top_p must be above 0 and at most 1, not 0.0"),
         (["--length", 100], "reads 64 tokens at most"),
         (["--layer", 9], "has no layer 9"),
         (["--recipe", "empty.toml"], "there is no recipe empty.toml"),

@@ -173,7 +173,7 @@ def test_tables_of_every_kind():
     [
         ([[0.5, 1.0], [1.0]], None, "whole numbers .* in row 0"),
         ([[1], np.array([0.5])], None, "whole numbers .* in row 1"),
-        ([["a", "b"], ["c"]], None, "numbers were expected, not"),
+        ([["a", "b"], ["c"]], None, "token ids were expected, not the text 'a'"),
         ([[1, None], [2]], None, "numbers were expected, not"),
         ([[2**70], [1, 2]], None, "numbers were expected, not"),
         ([[1, 2], [3]], [2, 1], "lengths of their own; leave lengths out"),

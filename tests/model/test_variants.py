@@ -138,7 +138,7 @@ BACKBONE = json.dumps(dataclasses.asdict(BackboneConfig.of(64, 1, 2)))
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        ({"layers": -1}, "layers from 0 to 256"),
+        ({"layers": -1}, "layers must be from 0 to 256, not -1"),
         ({"network": "transformer", "layers": 0}, "at least one layer"),
         ({"network": "transformer", "width": 6, "heads": 4}, "multiple of its heads"),
         ({"network": "transformer", "backbone": "{}"}, "the backbone has no field 'width'"),

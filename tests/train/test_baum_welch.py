@@ -202,10 +202,10 @@ def test_places_of_a_free_support_that_no_state_has():
     "options, message",
     [
         ({"iterations": 0}, "iterations must be at least 1"),
-        ({"step_size": 0}, "step_size above 0 and at most 1, .* not 10, 0 and 0.0"),
-        ({"step_size": 1.5}, "step_size above 0 and at most 1"),
+        ({"step_size": 0}, "step_size must be above 0 and at most 1, not 0"),
+        ({"step_size": 1.5}, "step_size must be above 0 and at most 1"),
         ({"smoothing": -1}, "smoothing must be finite and not below 0"),
-        ({"smoothing": math.nan}, "smoothing finite"),
+        ({"smoothing": math.nan}, "smoothing must be finite"),
     ],
 )
 def test_wrong_settings(options, message):

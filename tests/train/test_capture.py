@@ -59,6 +59,8 @@ def as_on_a_gpu(monkeypatch):
         if name.startswith("bighmm") and hasattr(module, "use_triton"):
             always = lambda tensor, impl="auto": impl in ("auto", "triton")  # noqa: E731
             monkeypatch.setattr(module, "use_triton", always)
+        if name.startswith("bighmm") and hasattr(module, "use_compiled"):
+            monkeypatch.setattr(module, "use_compiled", lambda tensor, impl="auto": False)
 
 
 def stand_in(kind, support, operands, states=12, vocabulary=7):

@@ -281,7 +281,7 @@ def test_what_does_not_fit(text, corpus, teacher, tmp_path):
     "initial, sentence",
     [
         ({"centroids": True}, "give --labels too"),
-        ({"labelled_tokens": -1}, "must not be below 0"),
+        ({"labelled_tokens": -1}, "labelled_tokens must be finite and not below 0, not -1"),
     ],
 )
 def test_wrong_settings(initial, sentence, text):

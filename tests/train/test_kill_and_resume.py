@@ -28,6 +28,7 @@ from bighmm.train.checkpoint import load_checkpoint
 SMALL = [
     *("--states", "24", "--blocks", "4", "--width", "8"),
     *("--batch", "8", "--window", "8", "--epochs", "1.2", "--device", "cpu"),
+    *("--checks-per-epoch", "4", "--state-dropout", "0.5"),
 ]
 FIRST_CHECK, SECOND_CHECK = 8, 15  # of 30 steps per epoch, and four checks
 MIDDLE = 19  # a step between two checks

@@ -134,7 +134,7 @@ def _export(arguments: ExploreArguments) -> None:
     (opened, *_) = arguments.server.open(arguments.model, arguments.compute)
     with stages_progress() as progress:
         export_site(opened, arguments.export, _sentences(arguments.sentence), progress)
-    _say(f"wrote {arguments.export}; open {arguments.export / 'index.html'} in a browser")
+    print(f"wrote {arguments.export}; open {arguments.export / 'index.html'} in a browser")
 
 
 def _sentences(given: Sequence[str]) -> list[str]:

@@ -64,11 +64,12 @@ def baum_welch(
     The likelihood never falls if `smoothing` is 0. Raises ValueError for settings outside their
     range, and if a row has probability zero: nothing can be learned from it.
     """
-    if iterations < 1 or not 0 < step_size <= 1 or not 0 <= smoothing < math.inf:
-        raise ValueError(
-            f"iterations must be at least 1, step_size above 0 and at most 1, and smoothing finite "
-            f"and not below 0, not {iterations}, {step_size} and {smoothing}"
-        )
+    if iterations < 1:
+        raise ValueError(f"iterations must be at least 1, not {iterations}")
+    if not 0 < step_size <= 1:
+        raise ValueError(f"step_size must be above 0 and at most 1, not {step_size}")
+    if not 0 <= smoothing < math.inf:
+        raise ValueError(f"smoothing must be finite and not below 0, not {smoothing}")
     sequences, log_probs = validate(hmm, tokens, lengths), []
     for _ in range(iterations):
         total, hmm = _iterate(hmm, sequences, step_size, smoothing)

@@ -108,7 +108,7 @@ def test_samples(lm):
     assert (counts / 3000 - probs).abs().max() < 0.03
     greedy = predictor.sample(1, length=1, temperature=0.0)
     assert int(greedy) == int(probs.argmax())
-    with pytest.raises(ValueError, match="no negative length"):
+    with pytest.raises(ValueError, match="length must be at least 0, not -1"):
         predictor.sample(1, length=-1)
 
 

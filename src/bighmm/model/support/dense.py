@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +43,7 @@ class Dense(Support):
         return Dense(num_states, self.vocabulary_size)
 
     def states(self, tokens: Tensor) -> Tensor:
-        every = torch.from_numpy(np.arange(self.num_states)).to(tokens.device)
+        every = torch.arange(self.num_states, device=tokens.device)
         return every.expand((*tokens.shape, self.num_states))
 
     def valid_states(self, tokens: Tensor) -> Tensor:
