@@ -67,7 +67,7 @@ def test_the_command(runs, tmp_path, bighmm):
     done = bighmm(
         *("explore", runs["no-corpus"], "--export", tmp_path / "site", "--sentence", TEXT)
     )
-    assert done.status == 0 and "index.html" in done.err
+    assert done.status == 0 and "index.html" in done.out
     assert (tmp_path / "site" / "data" / "states-0.js").exists()
     done = bighmm("explore", runs["no-corpus"], "--sentence", TEXT)
     assert done.status == 2 and "--export" in done.err
