@@ -1,5 +1,6 @@
 """Tiny runs: the loss falls, the best model is kept, and a run that diverges says so."""
 
+import contextlib
 import math
 import random
 from types import SimpleNamespace
@@ -102,6 +103,21 @@ def test_training_lowers_the_loss_and_keeps_a_distribution(start, support, param
     lm = HMMLM.from_pretrained(training.run_folder / "model")
     assert lm.perplexity(training.corpus, split="valid").perplexity == pytest.approx(best)
     assert deviation_from_one(lm.hmm(), training.corpus.split("test"), contexts=16) < 1e-5
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_log_is_closed_at_the_end(start, stops):
+    training, opened = start(), []
+    write = training.log.write
+
+    def watched(kind, values):
+        write(kind, values)
+        opened.append(training.log.file)
+
+    training.log.write = watched
+    with pytest.raises(Stopped) if stops else contextlib.nullcontext():
+        training.run(lambda: stops)
+    assert opened and all(file.closed for file in opened)
 
 
 @pytest.mark.parametrize("kind", ["streams", "sentences", "windows"])

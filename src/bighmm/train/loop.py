@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,6 +106,10 @@ class Training:
         Raises `Diverged` on a loss that is not finite, with the last good checkpoint in place,
         and `Stopped` once `should_stop` says so, after saving.
         """
+        with closing(self.log):
+            return self._run(should_stop)
+
+    def _run(self, should_stop: Callable[[], bool]) -> float:
         if self.step == 0:
             self.log.cut(0)  # left by a run that was stopped before its first checkpoint
         saved, between = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
@@ -278,4 +283,11 @@ class Log:
         """Forget what was logged after a checkpoint; a log that is shorter stays as it is."""
         if self.path is None:
             return
-        self.file.truncate(min(size, self.size()))
+        with closing(self):
+            self.file.truncate(min(size, self.size()))
+
+    def close(self) -> None:
+        """Close the file; what is written after this opens it again."""
+        if self.path is not None and "file" in self.__dict__:
+            with naming(self.path):  # a full disk shows here again
+                self.__dict__.pop("file").close()
