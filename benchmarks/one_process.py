@@ -3,27 +3,22 @@
     git worktree add ../before COMMIT
     OMP_NUM_THREADS=1 python benchmarks/one_process.py ../before
 
-One process has the code of this checkout, another that of the earlier one. They take turns, some
-steps each, so that whatever else the machine does disturbs both alike. The step is that of the
-quick start: 4,096 states in 128 blocks, two-level transitions, batches of 16 × 32 words of Python's
-documentation; and the same with flat transitions.
+Both take turns, some steps each (`earlier`). The step is that of the quick start: 4,096 states in
+128 blocks, two-level transitions, batches of 16 × 32 words of Python's documentation; and the same
+with flat transitions.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tyro
 
-from record import ROOT, save, surroundings
+from earlier import Turns, commit_of
+from record import save, surroundings
 
 WORKER = """
 import json, sys, time
@@ -73,15 +68,12 @@ class Arguments:
 
 def main(arguments: Arguments) -> None:
     rows = []
-    with tempfile.TemporaryDirectory() as cache:
-        workers = [start(place, cache) for place in (arguments.before.resolve(), ROOT)]
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        Turns(arguments.before, WORKER, CASES, {"BIGHMM_CACHE": cache}) as workers,
+    ):
         for case in CASES:
-            for worker in workers:
-                ask(worker, case, arguments.steps)  # not timed
-            times: list[list[float]] = [[], []]
-            for turn in range(arguments.turns):
-                for which in (0, 1) if turn % 2 else (1, 0):
-                    times[which].append(ask(workers[which], case, arguments.steps))
+            times = workers.ask([case, arguments.steps], arguments.turns)
             before, now = map(statistics.median, times)
             ratios = [b / a for a, b in zip(*times, strict=True)]
             rows.append(
@@ -99,34 +91,7 @@ def main(arguments: Arguments) -> None:
                 }
             )
             print(f"{case}: {1e3 * before:.1f} ms before, {1e3 * now:.1f} now ({now / before:.3f})")
-        for worker in workers:
-            worker.communicate()
     print(f"saved to {save(arguments.out, rows)}")
-
-
-def start(checkout: Path, cache: str) -> subprocess.Popen[str]:
-    """A process with the code of a checkout."""
-    known = {**os.environ, "PYTHONPATH": str(checkout / "src"), "BIGHMM_CACHE": cache}
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", WORKER, json.dumps(CASES)],
-        env=known,
-        cwd=checkout,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ask(worker: Any, case: str, steps: int) -> float:
-    """Mean seconds of a step of the next ones."""
-    worker.stdin.write(json.dumps([case, steps]) + "\n")
-    worker.stdin.flush()
-    return float(worker.stdout.readline())
-
-
-def commit_of(checkout: Path) -> str:
-    command = ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":
