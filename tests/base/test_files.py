@@ -482,3 +482,10 @@ def test_everything_is_flushed_before_the_rename(target, monkeypatch):
     assert json_file.parent == fresh and json_file.suffix == fresh.suffix == ".tmp"
     assert rest == [fresh, fresh / "a.json", fresh]
     assert str(done) == "in place" and outside == target.parent
+
+
+def test_a_folder_where_a_file_is_to_be_written(tmp_path):
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(ValueError, match=r"a\.json is a folder, so no file can be written there"):
+        write_json(tmp_path / "a.json", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]

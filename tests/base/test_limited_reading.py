@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from bighmm.base import reading
-from bighmm.base.reading import read_bytes, read_lines, read_text
+from bighmm.base.reading import read_bytes, read_lines, read_pieces, read_text
 
 
 @pytest.fixture
@@ -61,9 +61,20 @@ def test_bombs(tmp_path, monkeypatch, suffix):
     with pytest.raises(ValueError, match="is larger than 1,000 bytes"):
         read_bytes(packed, 1000)
     monkeypatch.setattr(reading, "UNPACKED_ANYWAY", 0)
-    monkeypatch.setattr(reading, "MOST_UNPACKED", 900)
-    with pytest.raises(ValueError, match="unpacks to more than 900 times its size"):
+    with pytest.raises(ValueError, match="unpacks to more than 200 times its size"):
         read_bytes(packed)
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_a_bomb_is_refused_as_soon_as_it_swells(tmp_path, suffix):
+    """Not after all of it: what was read so far decides, in pieces of a line of any length, too."""
+    packed, size = tmp_path / f"a.txt{suffix}", 1 << 24
+    packed.write_bytes(KINDS[suffix][1](b"a b " * (size // 4)) * 64)  # 1 GiB, if it were read
+    found = 0
+    with pytest.raises(ValueError, match="unpacks to more than 200 times its size"):
+        for piece in read_pieces(packed):
+            found += len(piece)
+    assert 0 < found < 6 * size
 
 
 def test_the_memory_of_unpacking_is_bounded(packed):

@@ -93,7 +93,7 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
         words = [word.replace("\0", "") for word in words]  # no command line can hold it
     done = call(words, stdin)
     check(done)
-    if as_json and "--help" not in words:
+    if as_json and not {"--help", "--"} & set(words):  # after -- it is the name of a file
         _check_json(done.out)
     return "same"
 

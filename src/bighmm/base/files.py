@@ -198,7 +198,12 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which appears under its name once it is complete and on the disk."""
+    """A file to write to, which appears under its name once it is complete and on the disk.
+
+    Raises ValueError if there is a folder of that name.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, so no file can be written there; remove it")
     fresh = temporary_name(path)
     try:
         with naming(path):

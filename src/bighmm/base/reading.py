@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 MOST = 1 << 27  # bytes of a file that is read at once
 MOST_LINE = 1 << 24  # bytes of a line of text
 PIECE = 1 << 20  # bytes of a piece of a line of any length
-MOST_UNPACKED = 1000  # how many times larger than itself a packed file may become
+MOST_UNPACKED = 200  # how many times larger a packed file may become; text is seldom 20 times
 UNPACKED_ANYWAY = 1 << 24  # bytes that it may become however small it is
 UNPACKING = 1 << 28  # bytes of memory that unpacking may take; `xz -9` asks for 65 MiB
 CHUNK = 1 << 18
@@ -129,7 +129,7 @@ class _Unpacked(io.RawIOBase):
         self._path, self._file = path, path.open("rb")
         self._kind, self._fresh_decoder = _DECODERS[path.suffix]
         self._decoder = self._fresh_decoder()
-        self._left = path.stat().st_size * MOST_UNPACKED + UNPACKED_ANYWAY
+        self._given = 0  # bytes so far
         self._begun, self._ended = False, 0  # within a stream; streams before it
 
     def readable(self) -> bool:
@@ -141,8 +141,8 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         part = self._next(len(target))
-        self._left -= len(part)
-        if self._left < 0:
+        self._given += len(part)
+        if self._given > self._file.tell() * MOST_UNPACKED + UNPACKED_ANYWAY:
             raise ValueError(
                 f"{self._path} unpacks to more than {MOST_UNPACKED} times its size, which text "
                 "does not; unpack it first if it is right"
