@@ -215,9 +215,19 @@ def random_model(draw: random.Random, say: Say) -> tuple[HMM, Tables, float]:
 
     families = ["table", "flat"] + ["two-level", "two-level-table"] * (kind == "blocked")
     family = draw.choice(families)
-    transitions, moves = _transitions(family, states, blocks, normal)
+    zeros = draw.random() < 0.2 and scale > 0
+
+    def some_never(logits: Tensor) -> Tensor:
+        """Some of each row are -inf, but never all."""
+        if not zeros:
+            return logits
+        never = torch.rand(logits.shape, generator=generator) < 0.4
+        one = torch.randint(logits.shape[-1], (*logits.shape[:-1], 1), generator=generator)
+        return logits.masked_fill(never.scatter(-1, one, False), -math.inf)
+
+    transitions, moves = _transitions(family, states, blocks, normal, some_never)
     every = normal(states, vocabulary)
-    if draw.random() < 0.2 and scale:  # some words that a state may emit it never does
+    if zeros:  # some words that a state may emit it never does
         never = torch.rand(states, vocabulary, generator=generator) < 0.3
         keeps = (torch.from_numpy(may) & ~never).any(1, keepdim=True)
         every = every.masked_fill(never & keeps, -math.inf)
@@ -226,13 +236,13 @@ def random_model(draw: random.Random, say: Say) -> tuple[HMM, Tables, float]:
     of_token = support.states(torch.arange(vocabulary))  # (V, K)
     cells = log_emission.T.gather(1, of_token.clamp(min=0)).masked_fill(of_token < 0, -math.inf)
     _check_mapping(of_token, may)
-    start = normal(states).log_softmax(0)
+    start = some_never(normal(states)).log_softmax(0)
     end = draw.choice((None, 0, vocabulary - 1))
     reset = draw.random() < 0.5
     dtype = draw.choice((torch.float64, torch.float64, torch.float32))
     say(
         f"{kind} {family}: {states} states, {blocks} blocks, {vocabulary} tokens, scale {scale}, "
-        f"end {end}, reset {reset}, {dtype}"
+        f"end {end}, reset {reset}, zeros {zeros}, {dtype}"
     )
     hmm = HMM(start, transitions, EmissionTable(cells.contiguous()), support, end, reset)
     tables = Tables(
@@ -249,11 +259,13 @@ def _check_mapping(of_token: Tensor, may: Array) -> None:
             raise Failure(f"token {x} has the states {found}")
 
 
-def _transitions(family: str, states: int, blocks: int, normal) -> tuple[Transitions, Tensor]:
+def _transitions(
+    family: str, states: int, blocks: int, normal, some_never
+) -> tuple[Transitions, Tensor]:
     """Transitions, and log p(j | i) (Z, Z) computed here."""
     size, width = states // blocks, 3
     if family == "table":
-        logits = normal(states, states)
+        logits = some_never(normal(states, states))
         return Table(logits), logits.log_softmax(1)
     if family == "flat":
         leaving, entering = normal(states, width), normal(states, width).sign()

@@ -1,6 +1,7 @@
 """The compiled loops for small dense models against the torch forms, which are the reference."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 
@@ -33,7 +34,8 @@ def model(states, words, kind, dtype, seed=0, end=None):
         logits = torch.randn(shape, dtype=torch.float64, generator=draw) * SPREAD.get(kind, 1.0)
         if kind == "zeros":
             zero = torch.rand(shape, generator=draw) < 0.6
-            zero[..., :1] = False
+            one = torch.randint(shape[-1], (*shape[:-1], 1), generator=draw)
+            zero.scatter_(-1, one, False)  # not always the first: its probability may be zero, too
             logits = logits.masked_fill(zero, -torch.inf)
         return logits.log_softmax(-1).to(dtype)
 
@@ -148,6 +150,19 @@ def test_mass_that_returns_from_below_the_smallest_number():
         close(plain.log_prob, fast.log_prob, dtype)
         close(plain.marginals, fast.marginals, dtype)
         assert float(fast.marginals[0, 0, 1]) > 0.99
+
+
+@pytest.mark.parametrize("states", [2, 5, 9])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_first_state_that_nothing_begins_with(states, dtype):
+    start = torch.eye(states, dtype=dtype)[-1]  # in the last state, then round and round
+    moves = torch.roll(torch.eye(states, dtype=dtype), 1, dims=1)
+    emission = torch.full((states, 2), 0.5, dtype=dtype)
+    hmm = HMM.from_probs(start, moves, emission)
+    plain, fast = both(lambda i: hmm.viterbi(torch.zeros(1, 4, dtype=torch.long), impl=i))
+    assert fast.states.tolist() == plain.states.tolist() == [[states - 1, 0, 1, 2 % states]]
+    close(plain.log_prob, fast.log_prob, dtype)
+    assert float(fast.log_prob[0]) == pytest.approx(4 * math.log(0.5))
 
 
 def test_impossible_words_and_empty_rows():

@@ -168,47 +168,47 @@ def both(rows, order, start, matrix, words, limits, marginals, counts, total):
 
 @jit()
 def search(rows, order, start, log_columns, log_emitted, peaks, path, total):
-    """As `paths.search`. What is taken from the scores is the best of one position before."""
+    """As `paths.search`. What is taken from the scores is the best of one position before.
+
+    Where a state was reached from is kept: finding it again on the way back would have to wait for
+    the place after it at every position.
+    """
     ids, lengths, _, _ = rows
     size = len(start)
     longest = 0
     for row in order:
         longest = max(longest, lengths[row])
-    scores = np.empty((longest + 1, size), start.dtype)
+    sources = np.empty((longest, size), np.uint8)
+    current, new = np.empty_like(start), np.empty_like(start)
     for row in order:
         log_prob, length = 0.0, lengths[row]
-        top = taken = start[0] * 0
+        top, place = start.dtype.type(0), 0
         for t in range(length):
-            word = ids[row, t]
-            anew = is_new(rows, row, t)
-            taken, best = top, top * 0
-            for j in range(size):
-                if anew:
-                    value = start[j] + top
-                else:
-                    value = scores[t - 1, 0] + log_columns[j, 0]
+            word, taken = ids[row, t], top
+            if is_new(rows, row, t):
+                for j in range(size):
+                    new[j] = start[j] + log_emitted[word, j]
+                    sources[t, j] = place
+            else:
+                for j in range(size):
+                    value, source = current[0] + log_columns[j, 0], 0
                     for i in range(1, size):
-                        other = scores[t - 1, i] + log_columns[j, i]
+                        other = current[i] + log_columns[j, i]
+                        source = i if other > value else source
                         value = other if other > value else value
-                value = value + log_emitted[word, j] - taken
-                scores[t, j] = value
-                best = value if j == 0 or value > best else best
+                    new[j] = value + (log_emitted[word, j] - taken)
+                    sources[t, j] = source
+            top, place = new[0], 0
+            for j in range(1, size):
+                place = j if new[j] > top else place
+                top = new[j] if new[j] > top else top
             log_prob += taken + peaks[word]
-            top = best
             if top == -np.inf:
                 break
+            current, new = new, current
         total[row] = log_prob + top
         if top == -np.inf:
             continue
-        place = 0
         for t in range(length - 1, -1, -1):
-            moves_on = t < length - 1 and not is_new(rows, row, t + 1)
-            before, best, found = place, top * 0, 0
-            for i in range(size):
-                value = scores[t, i]
-                if moves_on:
-                    value += log_columns[before, i]
-                if i == 0 or value > best:
-                    best, found = value, i
-            place = found
             path[row, t] = place
+            place = np.int64(sources[t, place])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bighmm.ops.jit import jit
-from bighmm.ops.table_chain.sums import PANEL, copy, fill, is_new
+from bighmm.ops.table_chain.sums import PANEL, by_row, copy_row, fill, is_new
 
 
 @jit()
@@ -25,6 +25,7 @@ def search(rows, order, start, moves, words, scores, path, total):
     log_emitted, peaks = words
     count, size = len(order), len(start)
     current, reached = np.zeros((count, size), start.dtype), np.empty((count, size), start.dtype)
+    vectors, time = by_row(scores), scores.shape[1]
     alive = count
     for t in range(lengths[order[0]] if count else 0):
         while lengths[order[alive - 1]] <= t:
@@ -37,15 +38,15 @@ def search(rows, order, start, moves, words, scores, path, total):
         for g in range(alive):
             row = order[g]
             if is_new(rows, row, t):
-                best = current[g, _best(current[g])]
+                best = current[g, _best(current, g)]
                 for j in range(size):
                     reached[g, j] = best + start[j]
-            top = _add(reached[g], log_emitted[ids[row, t]])
+            top = _add(reached, g, log_emitted, ids[row, t])
             total[row] += top + peaks[ids[row, t]]
             if top > -np.inf:
                 for j in range(size):
                     reached[g, j] -= top
-            copy(reached[g], scores[g, t])
+            copy_row(reached, g, vectors, g * time + t)
         current, reached = reached, current
     for g in range(count):
         row = order[g]
@@ -54,9 +55,9 @@ def search(rows, order, start, moves, words, scores, path, total):
         place = 0
         for t in range(lengths[row] - 1, -1, -1):
             if t == lengths[row] - 1 or is_new(rows, row, t + 1):
-                place = _best(scores[g, t])
+                place = _best(vectors, g * time + t)
             else:
-                place = _best_sum(scores[g, t], log_columns[place])
+                place = _best_sum(vectors, g * time + t, log_columns, place)
             path[row, t] = place
 
 
@@ -94,7 +95,7 @@ def search_many(rows, order, start, log_columns, words, path, total):
             for entry in range(k):
                 for j in range(size):
                     reached[entry, j] += log_emitted[word, j]
-            top = reached[0, _best(reached[0])]
+            top = reached[0, _best(reached, 0)]
             shift += top + peaks[word]
             if top == -np.inf:
                 break
@@ -153,32 +154,32 @@ def _reach(current, rows, matrix, out):
 
 
 @jit("nnan", "nsz")
-def _add(scores, more):
-    """Add to the scores, and return their maximum."""
-    top = scores[0] + more[0]
-    for j in range(len(scores)):
-        value = scores[j] + more[j]
-        scores[j] = value
+def _add(scores, row, more, word):
+    """Add to the scores of a row, and return their maximum."""
+    top = scores[row, 0] + more[word, 0]
+    for j in range(scores.shape[1]):
+        value = scores[row, j] + more[word, j]
+        scores[row, j] = value
         top = max(top, value)
     return top
 
 
 @jit()
-def _best(scores):
-    """The first place of the highest score."""
+def _best(scores, row):
+    """The first place of the highest score of a row."""
     place = 0
-    for i in range(len(scores)):
-        if scores[i] > scores[place]:
+    for i in range(scores.shape[1]):
+        if scores[row, i] > scores[row, place]:
             place = i
     return place
 
 
 @jit()
-def _best_sum(scores, more):
-    """The first place of the highest sum."""
-    place, top = 0, scores[0] + more[0]
-    for i in range(len(scores)):
-        value = scores[i] + more[i]
+def _best_sum(scores, row, more, other):
+    """The first place of the highest sum of a row and another one."""
+    place, top = 0, scores[row, 0] + more[other, 0]
+    for i in range(scores.shape[1]):
+        value = scores[row, i] + more[other, i]
         if value > top:
             place, top = i, value
     return place

@@ -120,7 +120,7 @@ def best_path(rows: Rows, tables: Tables) -> tuple[Tensor, Tensor]:
     size, given = len(log_start), tuple(rows)
 
     def work(order: np.ndarray) -> None:
-        if narrow.fits(size, len(order)):
+        if size <= narrow.FEW:
             emissions = (words.log_probs, words.log_peaks)
             narrow.search(given, order, log_start, matrix.log_columns, *emissions, path, total)
             return

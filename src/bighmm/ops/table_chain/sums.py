@@ -12,6 +12,8 @@ a_t = p(z_t | x_1 … x_t) and u_t(j) ∝ p(x_t | j) p(x_t+1 … x_T | j), both 
     expected moves from t to t + 1: a_t(i) P_ij u_t+1(j) / s_t
 
 Rows go side by side, the longest first, so that a piece of the matrix is read once for all of them.
+What is called at every position takes a table and the number of a row, not the row: numba counts
+the references to an array that is made by indexing, which takes longer than a row of few states.
 Z states, B rows, T positions, U different words.
 """
 
@@ -51,6 +53,7 @@ def forward(
     low, dead = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     scale, log_moved, logs = np.ones(count), np.empty_like(first), np.empty_like(first)
     keeps, ends = len(stored) > 0, len(ended) > 0
+    firsts, vectors, time = first.reshape(1, size), by_row(stored), stored.shape[1]
     for g in range(count if len(carried) else 0):
         row = order[g]
         low[g], dead[g] = _take_logs(carried[row], current[g], kept[g], small)
@@ -72,13 +75,13 @@ def forward(
             if not dead[g]:
                 anew = is_new(rows, row, t)
                 if anew:
-                    copy(first, moved[g])
-                mass, least = _weigh(moved[g], emitted[word], new[g])
+                    copy_row(firsts, 0, moved, g)
+                mass, least = _weigh(moved, g, emitted, word, new)
                 if least >= small:
-                    _divide(new[g], mass)
+                    _divide(new, g, mass)
                     low[g] = False
                     if keeps:
-                        copy(new[g], stored[row, t + 1])
+                        copy_row(new, g, vectors, row * time + t + 1)
                     if mass < UNDERFLOW:
                         total[row] += math.log(mass)
                     else:
@@ -102,7 +105,7 @@ def forward(
                     total[row] += gained
                     dead[g] = gained == -np.inf
                     if keeps:
-                        copy(kept[g], stored[row, t + 1])
+                        copy_row(kept, g, vectors, row * time + t + 1)
                 total[row] += peaks[word]
                 if scale[g] < UNDERFLOW:
                     total[row] += math.log(scale[g])
@@ -137,13 +140,12 @@ def backward(
     current, moved = np.empty((count, size), probs.dtype), np.empty((count, size), probs.dtype)
     new, kept = np.empty((count, size), probs.dtype), np.zeros((count, size), probs.dtype)
     low = np.zeros(count, np.bool_)
-    log_moved, logs, share = (
-        np.empty_like(probs[0]),
-        np.empty_like(probs[0]),
-        np.empty_like(probs[0]),
-    )
+    log_moved, logs = np.empty_like(probs[0]), np.empty_like(probs[0])
     log_source, log_target = np.empty_like(probs[0]), np.empty_like(probs[0])
+    share = np.empty((1, size), probs.dtype)
     smooths, counts_them = len(marginals) > 0, len(targets) > 0
+    vectors, time = by_row(stored), stored.shape[1]
+    shares, entered = by_row(marginals), by_row(targets)
     alive = 0
     for t in range(lengths[order[0]] - 1 if count else -2, -2, -1):
         before = alive
@@ -163,9 +165,10 @@ def backward(
             ready = True  # nothing has been done in log space
             if not moves_on:
                 fill(moved[g], 1.0)
-            mass = _dot(stored[row, t + 1], moved[g])
+            place = row * time + t + 1
+            mass = _dot(vectors, place, moved, g)
             if mass >= safe:
-                _share(stored[row, t + 1], moved[g], mass, share)
+                _share(vectors, place, moved, g, mass, share)
             else:
                 ready = False
                 if moves_on:
@@ -180,27 +183,27 @@ def backward(
                     )
                     _as_logs(current[g], kept[g], low[g], log_target)
                 _as_logs(stored[row, t + 1], stored[row, t + 1], True, log_source)
-                log_mass = _share_logs(log_source, moved[g], log_moved, small, share)
+                log_mass = _share_logs(log_source, moved[g], log_moved, small, share[0])
             if counts_them and moves_on:
                 if ready:
-                    _divide_into(current[g], mass, targets[row, t + 1])
+                    _divide_into(current, g, mass, entered, place)
                 else:
                     _add_moves(log_source, log_moves, log_target, log_mass, moves)
             if t < 0:
                 if counts_them:
-                    _positive(stored[row, 0])
+                    _positive(vectors, place)
                 continue
             word = ids[row, t]
             if smooths:
-                copy(share, marginals[row, t])
+                copy_row(share, 0, shares, row * (time - 1) + t)
             if counts_them:
-                _positive(stored[row, t + 1])
-                _add(share, emissions[word])
+                _positive(vectors, place)
+                _add(share, emissions, word)
                 if is_new(rows, row, t):
-                    _add(share, starts)
-            mass, least = _weigh(moved[g], emitted[word], new[g])
+                    _add(share, starts.reshape(1, size), 0)
+            mass, least = _weigh(moved, g, emitted, word, new)
             if least >= small:
-                _divide(new[g], mass)
+                _divide(new, g, mass)
                 low[g] = False
             else:
                 if ready and moves_on:
@@ -263,59 +266,74 @@ def fill(vector, value):
         vector[j] = value
 
 
+@jit()
+def by_row(array):
+    """An array (B, T, Z) as (B · T, Z)."""
+    return array.reshape(array.shape[0] * array.shape[1], array.shape[2])
+
+
+@jit()
+def copy_row(table, row, out, place):
+    for j in range(out.shape[1]):
+        out[place, j] = table[row, j]
+
+
 @jit("contract", "reassoc", "nsz", "nnan")
-def _weigh(moved, emitted, new):
-    """new = moved · emitted for each state; its sum and its least number."""
-    total, least = moved[0] * 0, moved[0] * 0 + 2
-    for j in range(len(moved)):
-        value = moved[j] * emitted[j]
-        new[j] = value
+def _weigh(moved, row, emitted, word, new):
+    """new = moved · emitted for each state of a row; its sum and its least number."""
+    total, least = moved[row, 0] * 0, moved[row, 0] * 0 + 2
+    for j in range(moved.shape[1]):
+        value = moved[row, j] * emitted[word, j]
+        new[row, j] = value
         total += value
         least = min(least, value)
     return total, least
 
 
 @jit("contract", "reassoc", "nsz", "nnan")
-def _dot(stored, moved):
+def _dot(stored, place, moved, row):
     """Σ_j stored_j · moved_j, without those that are stored as logarithms."""
-    total = moved[0] * 0
-    for j in range(len(moved)):
-        total += max(stored[j], moved.dtype.type(0)) * moved[j]
+    zero = moved.dtype.type(0)
+    total = zero
+    for j in range(moved.shape[1]):
+        total += max(stored[place, j], zero) * moved[row, j]
     return total
 
 
 @jit("contract")
-def _share(stored, moved, mass, share):
-    scale = 1 / mass
-    for j in range(len(moved)):
-        share[j] = max(stored[j], moved.dtype.type(0)) * moved[j] * scale
+def _share(stored, place, moved, row, mass, share):
+    scale, zero = 1 / mass, moved.dtype.type(0)
+    for j in range(moved.shape[1]):
+        share[0, j] = max(stored[place, j], zero) * moved[row, j] * scale
 
 
 @jit("contract")
-def _divide(vector, mass):
+def _divide(table, row, mass):
     scale = 1 / mass
-    for j in range(len(vector)):
-        vector[j] *= scale
+    for j in range(table.shape[1]):
+        table[row, j] *= scale
 
 
 @jit("contract")
-def _divide_into(vector, mass, out):
+def _divide_into(table, row, mass, out, place):
     scale = 1 / mass
-    for j in range(len(vector)):
-        out[j] = vector[j] * scale
+    for j in range(table.shape[1]):
+        out[place, j] = table[row, j] * scale
 
 
 @jit("contract")
-def _add(vector, total):
-    for j in range(len(vector)):
-        total[j] += vector[j]
+def _add(vector, totals, row):
+    """Add a vector (1, Z) to a row."""
+    for j in range(totals.shape[1]):
+        totals[row, j] += vector[0, j]
 
 
 @jit()
-def _positive(stored):
+def _positive(stored, place):
     """Logarithms in a stored vector become 0: they are of numbers too small to count."""
-    for j in range(len(stored)):
-        stored[j] = max(stored[j], stored.dtype.type(0))
+    zero = stored.dtype.type(0)
+    for j in range(stored.shape[1]):
+        stored[place, j] = max(stored[place, j], zero)
 
 
 @jit()
