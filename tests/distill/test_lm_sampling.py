@@ -143,6 +143,7 @@ def test_nucleus_is_the_smallest_set_of_probability_top_p():
     wanted = {0.4: [0, 1, 0, 0], 0.6: [0, 2 / 3, 0, 1 / 3], 0.8: [0, 5 / 9, 1.5 / 9, 2.5 / 9]}
     for top_p, expected in wanted.items():
         assert nucleus(p.log(), top_p)[0].exp().tolist() == pytest.approx(expected)
+    assert nucleus(p.log(), 1e-320)[0].exp().tolist() == nucleus(p.log(), 1e-9)[0].exp().tolist()
 
 
 def test_errors_of_wrong_settings(lm, tmp_path):

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
     name, question = draw.choice(sorted(original.questions.items()))
     say(f"{original.name}, question {name}")
     path = _copied(original, place)
+    os.environ["BIGHMM_CACHE"] = str(place / "cache")
+    if original.saved and path.is_dir() and draw.random() < 0.06:
+        return trapped(
+            draw, path, lambda: question(path), originals.answers[original.name, name], say
+        )
     others = [each.path.parent / file for each in originals.every for file in each.files()]
     damaged = draw.sample(
         original.files(), min(len(original.files()), draw.choice((1, 1, 1, 1, 2)))
@@ -38,12 +44,45 @@ def attack(originals: Originals, case: Case, draw: random.Random, place: Path, s
         say("hashes corrected" if sealed else "hashes corrected, seals left out")
         _refit_vocabulary(place)
         refit_hashes(place, sealed=sealed)
-    os.environ["BIGHMM_CACHE"] = str(place / "cache")
     return judge(
         as_json(question(path)),
         originals.answers[original.name, name],
         "forged" if refitted else None if original.saved else "other input",
     )
+
+
+OWN_NAMES = (".bighmm-lock", "log.jsonl", "model", "checkpoint", "result.json", "labels.bin")
+
+
+def trapped(
+    draw: random.Random, folder: Path, ask: Callable[[], Any], expected: Any, say: Say
+) -> str:
+    """Ask with a link to a bystander's file or folder in the place of something of the folder.
+
+    Raises `Failure` if the bystander's is not as it was afterwards.
+    """
+    theirs = folder.parent.parent / "bystander"
+    theirs.mkdir()
+    (theirs / "thesis.txt").write_text("precious")
+    inside = [path.relative_to(folder) for path in sorted(folder.rglob("*"))]
+    names = [*map(str, inside), *OWN_NAMES]
+    name = draw.choice((*names, *(f".{Path(n).name}.bighmm-lock" for n in OWN_NAMES)))
+    if draw.random() < 0.2:
+        name += ".previous"
+    target = draw.choice((theirs, theirs / "thesis.txt", theirs / "new.txt"))
+    say(f"{name}: link to {target.name} of a bystander")
+    place = folder / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)
+    try:
+        return judge(as_json(ask()), expected, None)
+    finally:
+        found = {path.name: path.read_bytes() for path in theirs.rglob("*") if path.is_file()}
+        if found != {"thesis.txt": b"precious"}:
+            raise Failure(f"a bystander's files have become {sorted(found.items())[:3]}")
 
 
 def judge(answer: Any, expected: Any, other: str | None) -> str:

@@ -109,7 +109,7 @@ def at_step(number: int, act: Callable[[], None]) -> None:
 
     def write_or_act(log, kind, values):
         if kind == "step" and values["step"] == number:
-            log.file.write('{"kind": "step", "st')
+            log.file.write(b'{"kind": "step", "st')
             log.file.flush()
             act()
             log.file.truncate(log.size() - len('{"kind": "step", "st'))

@@ -44,10 +44,15 @@ def replace_folder(
         the folder, so what one has written, another that waited for it need not write again.
 
     If anything fails before the rename, such as a full disk, `target` is unchanged. If `target` is
-    a link, the folder that it points to is replaced. Raises ValueError if `target` is a file, or if
-    `may_replace` says no.
+    a link, the folder that it points to is replaced, with `may_replace`; without it nobody knows
+    what that holds. Raises ValueError if `target` is a file or such a link, or if `may_replace`
+    says no.
     """
     if target.is_symlink():
+        if may_replace is None:
+            raise ValueError(
+                f"{target} is a link, and what it points to is not replaced; remove the link"
+            )
         target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     with locked_name(target, wait=True) as sure:
@@ -288,7 +293,9 @@ def _remove(folder: Path, old: Path) -> None:
 
     So a process that is killed on the way never leaves half of a folder under its real name.
     """
-    if folder.exists():
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
         folder.rename(old)
         shutil.rmtree(old)
 

@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
+from bighmm.base.own_files import open_own
+
 LOCK = ".bighmm-lock"  # in a folder that is locked; no other program has such files
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}(\.old)?\.tmp")
 LEFTOVER = re.compile(rf"{TEMPORARY.pattern}|\.(?P<locked>.+){re.escape(LOCK)}")
@@ -220,13 +222,14 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
 
 
 def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
     try:
-        return os.open(path, flags, 0o666)
+        return open_own(path, os.O_RDWR)
     except PermissionError:
         if not path.exists():
             raise
-        return os.open(path, os.O_RDONLY)  # left by another user; it can be locked all the same
+        return os.open(
+            path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
+        )  # left by another user; it can be locked all the same
 
 
 def _is_open_file(descriptor: int, path: Path) -> bool:

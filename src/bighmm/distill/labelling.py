@@ -27,6 +27,7 @@ from bighmm.base import processes
 from bighmm.base.files import flush, naming, sha256_of, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import locked_name, remove_temporary_files
+from bighmm.base.own_files import append_to
 from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.data.corpus import Corpus, writing_cache
 from bighmm.data.labels import (
@@ -408,7 +409,8 @@ class _Job:
     def _project(self, vectors: np.ndarray, pca: PCA) -> np.ndarray:
         """The principal components (N, D) of vectors (N, H), as a memory-mapped file."""
         path = self.work / PROJECTED
-        with path.open("wb") as file:
+        with append_to(path) as file:
+            file.truncate(0)
             for x in self._chunks(vectors):
                 file.write(pca.project(x).cpu().numpy().tobytes())
         shape = (len(vectors), len(pca.components))
@@ -441,7 +443,7 @@ def _append(path: Path, bounds: list[int], make: Callable[[int], np.ndarray]) ->
     with contextlib.ExitStack() as stack:
         with here.first_does() as mine:
             if mine:
-                file = stack.enter_context(path.open("ab"))
+                file = stack.enter_context(append_to(path))
                 done = int(np.searchsorted(bounds, file.tell(), side="right")) - 1  # complete ones
                 done = min(done, len(bounds) - 1)
                 file.truncate(bounds[done])

@@ -273,10 +273,14 @@ def without_tokens(log_probs: Tensor, ids: list[int]) -> Tensor:
 
 
 def nucleus(log_probs: Tensor, top_p: float) -> Tensor:
-    """log p (B, V) restricted to the smallest set of likeliest tokens with probability `top_p`."""
+    """log p (B, V) restricted to the smallest set of likeliest tokens with probability `top_p`.
+
+    The likeliest token is always among them, also if `top_p` is rounded to zero.
+    """
     if top_p == 1:
         return log_probs
     ordered, order = log_probs.sort(dim=1, descending=True)
-    before = ordered.exp().cumsum(1) - ordered.exp()
-    kept = ordered.masked_fill(before >= top_p, -torch.inf)
+    beyond = ordered.exp().cumsum(1) - ordered.exp() >= top_p
+    beyond[:, 0] = False
+    kept = ordered.masked_fill(beyond, -torch.inf)
     return torch.empty_like(kept).scatter_(1, order, kept).log_softmax(1)

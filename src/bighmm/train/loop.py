@@ -15,10 +15,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TextIO
+from typing import Annotated, Any, BinaryIO, Protocol
 
 from bighmm.base import processes
 from bighmm.base.files import existing_folder, naming, replace_folder
+from bighmm.base.own_files import append_to
 from bighmm.base.settings import Between, Count, fill
 from bighmm.data.corpus import Corpus
 from bighmm.lm.evaluation import Evaluation
@@ -264,16 +265,16 @@ class Log:
         self.path = path
 
     @cached_property
-    def file(self) -> TextIO:
+    def file(self) -> BinaryIO:
         assert self.path is not None
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        return self.path.open("a", encoding="utf-8")
+        return append_to(self.path)
 
     def write(self, kind: str, values: dict[str, Any]) -> None:
         if self.path is None:
             return
         with naming(self.path):
-            self.file.write(json.dumps({"kind": kind, **values}) + "\n")
+            self.file.write(json.dumps({"kind": kind, **values}).encode() + b"\n")
             self.file.flush()
 
     def size(self) -> int:
@@ -283,7 +284,7 @@ class Log:
         """Forget what was logged after a checkpoint; a log that is shorter stays as it is."""
         if self.path is None:
             return
-        with closing(self):
+        with naming(self.path), closing(self):
             self.file.truncate(min(size, self.size()))
 
     def close(self) -> None:
