@@ -15,7 +15,8 @@ hmmlearn's estimator, from symbols in an array to the answer (`sequence_hmm`).
 A peer that would take more than `--most` seconds in a cell is left out there, and named in
 `left_out` with the seconds expected. They are what it took for a shorter text, times as many
 symbols. hmmlearn does sequences one after the other, so for it a text of fewer sequences is such a
-text, too.
+text, too. pomegranate's posteriors and counts keep the moves of all positions (B T Z² numbers, some
+of them twice); where they would not fit in `--memory` it is named in `out_of_memory`.
 
 Everything that was measured is kept in one file. The program goes on where it stopped, as long as
 the file comes from the same commit and settings; otherwise it begins anew. All run on one core,
@@ -152,11 +153,16 @@ def measured(cell: Row, given: argparse.Namespace, rows: list[Row]) -> Row:
     ids = np.random.default_rng(1).integers(0, given.symbols, (batch, length))
     ready: dict[str, Callable[[], Any]] = {}
     left_out: dict[str, float] = {}
+    out_of_memory = []
     for name in ("bighmm float32", "bighmm float64", *given.peers):
         if name in PEERS and not all(map(importlib.util.find_spec, PEERS[name][1])):
             continue
         if (name, question) == ("pomegranate", "sample"):
             continue  # its samples end where they like
+        moves = batch * length * states**2 * 4 * 3 * (question in ("posterior", "EM step"))
+        if name == "pomegranate" and moves > given.memory * 2**30:
+            out_of_memory.append(name)
+            continue
         seconds = expected_seconds(name, cell, rows)
         if name in PEERS and seconds > given.most:
             left_out[name] = round(seconds, 1)
@@ -171,7 +177,8 @@ def measured(cell: Row, given: argparse.Namespace, rows: list[Row]) -> Row:
         others = [s for n, s in best.items() if n in PEERS and PEERS[n][2] == kind]
         if others:
             ratios[kind] = round(min(others) / best[f"bighmm {kind}"], 2)
-    return {"ms": milliseconds(best), "ratio": ratios, "left_out": left_out}
+    row = {"ms": milliseconds(best), "ratio": ratios, "left_out": left_out}
+    return row | ({"out_of_memory": out_of_memory} if out_of_memory else {})
 
 
 def fastest(ready: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
