@@ -1,12 +1,15 @@
 """Cached values can be used again, whether or not they were computed in inference mode."""
 
+import copy
+import pickle
+import threading
 import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from bighmm.base.caching import cached
+from bighmm.base.caching import cached, cached_object, is_cached
 from bighmm.data.tokenizers import Words
 from bighmm.hmm import HMM
 from bighmm.infer.predict import predict_states
@@ -74,9 +77,29 @@ def test_a_value_without_gradient_is_computed_again_where_one_is_needed():
 
     with torch.no_grad():
         assert not cached(holder, "_y", (x,), compute).requires_grad
-        assert cached(holder, "_y", (x,), compute) is holder._y and len(calls) == 1
+        assert is_cached(holder, "_y") and not is_cached(holder, "_z")
+        assert cached(holder, "_y", (x,), compute) is holder._cached["_y"] and len(calls) == 1
     assert cached(holder, "_y", (x,), compute).requires_grad and len(calls) == 2
-    assert cached(holder, "_y", (x,), compute) is holder._y and len(calls) == 2
+    assert cached(holder, "_y", (x,), compute) is holder._cached["_y"] and len(calls) == 2
+
+
+def test_pickles_and_copies_have_no_cached_values():
+    holder = SimpleNamespace(x=1)
+    assert cached_object(holder, "_lock", threading.Lock) is holder._cached["_lock"]
+    for again in (pickle.loads(pickle.dumps(holder)), copy.deepcopy(holder)):
+        assert again.x == 1 and not is_cached(again, "_lock")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_can_be_pickled_after_every_question(kind):
+    hmm = random_hmm(kind)
+    asked = [hmm.log_prob(TEXT), hmm.next_token(TEXT), hmm.fill_probs(GAPS).words]
+    hmm.sample(3, 4)
+    for again in (pickle.loads(pickle.dumps(hmm)), copy.deepcopy(hmm)):
+        assert not is_cached(again.transitions, "_product")
+        found = again.log_prob(TEXT), again.next_token(TEXT), again.fill_probs(GAPS).words
+        for before, after in zip(asked, found, strict=True):
+            assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize("kind", ["dense-table", "dense-flat"])

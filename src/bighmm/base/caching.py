@@ -1,10 +1,10 @@
-"""Cached values, and what inference mode does to them."""
+"""Cached values, and what inference mode and copies do to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,16 +38,35 @@ def cached(
 
     A value that was computed without a gradient is computed again where one is needed.
     """
-    found: Tensor | None = holder.__dict__.get(name)
+    cache = _cache_of(holder)
+    found: Tensor | None = cache.get(name)
     if found is None or (needs_gradient(operands) and not found.requires_grad):
         with outside_inference_mode():
-            found = holder.__dict__[name] = compute()
+            found = cache[name] = compute()
     return found
 
 
 def cached_object(holder: object, name: str, compute: Callable[[], T]) -> T:
     """The value of `compute()`, stored in `holder` under `name` and computed once."""
-    if name not in holder.__dict__:
+    cache = _cache_of(holder)
+    if name not in cache:
         with outside_inference_mode():
-            holder.__dict__[name] = compute()
-    return holder.__dict__[name]
+            cache[name] = compute()
+    return cache[name]
+
+
+def is_cached(holder: object, name: str) -> bool:
+    """Whether a value has been computed."""
+    return name in _cache_of(holder)
+
+
+class _Cache(dict[str, Any]):
+    """Cached values by name; pickles and deep copies of it are empty."""
+
+    def __reduce__(self) -> tuple[type[_Cache], tuple[()]]:
+        return _Cache, ()
+
+
+def _cache_of(holder: object) -> _Cache:
+    found: _Cache | None = holder.__dict__.get("_cached")
+    return holder.__dict__.setdefault("_cached", _Cache()) if found is None else found

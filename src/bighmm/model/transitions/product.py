@@ -74,7 +74,9 @@ class TiledProduct:
         self.pool = _POOL
 
     def __del__(self) -> None:
-        self.pool.give(self.memory)
+        pool = getattr(self, "pool", None)  # there is none where __init__ has failed
+        if pool is not None:
+            pool.give(self.memory)
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bighmm.base.caching import cached
+from bighmm.base.caching import cached, is_cached
 from bighmm.model.support.base import States, Support
 from bighmm.model.transitions.base import EVERY, Transitions, register_transitions
 from bighmm.ops.dense_chain.passes import TableTransitions
@@ -52,7 +52,7 @@ class Table(Transitions):
         self, rows: States = EVERY, columns: States = EVERY, into: Tensor | None = None
     ) -> Tensor:
         if rows is EVERY and columns is EVERY and into is None:
-            if not self.normalised and "_norm" not in self.__dict__:
+            if not self.normalised and not is_cached(self, "_norm"):
                 return row_log_shares(self.table)
             return self.table - self.norm.unsqueeze(1)
         norm = take_states(self.norm, rows)[:, None]
