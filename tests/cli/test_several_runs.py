@@ -65,9 +65,24 @@ def test_resume_without_out(copy, bighmm, text, small):
     assert "run: runs/one" in bighmm("train", "--resume").err
     done = bighmm("train", "--resume", "--data", text, *small, "--lr", 0.5)
     assert done.status == 2 and "there is no run of these settings in runs/" in done.err
+    shutil.rmtree(copy.with_name("two"))
+    done = bighmm("train", "--resume", "--epochs", 1.25)  # longer than before
+    assert done.status == 0 and "run: runs/one" in done.err, done.err
+    assert saved_recipe(copy)[0].training.epochs == 1.25
     shutil.rmtree(copy.parent)
     done = bighmm("train", "--resume")
     assert done.status == 2 and "there is no run in runs/; say which to resume" in done.err
+
+
+def test_resume_by_the_flags_of_a_run(bighmm, text, tmp_path, monkeypatch):
+    """What was chosen for the text need not be given again."""
+    monkeypatch.chdir(tmp_path)
+    flags = ("--data", text, "--states", 24, "--blocks", 4)
+    assert bighmm("train", *flags, "--epochs", 0.1).status == 0
+    done = bighmm("train", "--resume", *flags, "--epochs", 0.1)
+    assert done.status == 0 and "run: runs/tiny.txt-24" in done.err, done.err
+    done = bighmm("train", "--resume", "--states", 48, "--blocks", 4, "--epochs", 0.2)
+    assert done.status == 2 and "there is no run of these settings in runs/" in done.err
 
 
 def test_recipes(bighmm, ask, tmp_path):
@@ -115,7 +130,14 @@ def test_compare(trained, text, small, tmp_path, bighmm, ask):
     (other / "result.json").write_text('{"valid": 3}')
     done = bighmm("compare", other)
     assert done.status == 2 and "result.json is damaged: it does not have the figures" in done.err
+    result = json.loads((trained / "result.json").read_text())
+    (other / "result.json").write_text(json.dumps(result | {"seconds": 10**400}))
+    done = bighmm("compare", other)
+    assert done.status == 2 and "result.json is damaged: it does not have the figures" in done.err
+    with (other / "log.jsonl").open("a") as log:
+        log.write('{"kind": "check", "step": 1, "perplexity": -5}\n')
     (other / "result.json").unlink()
+    assert bighmm("compare", other).status == 0
     assert ask("compare", other)["runs"][0]["figures"]["test"] is None
     for arguments, said in (
         ([tmp_path], "holds no run"),

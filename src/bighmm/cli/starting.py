@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bighmm.train.defaults import Chosen
 
 RUNS = Path("runs")  # where folders are made for runs that name none
+CHANGEABLE = {"epochs", "device"}  # settings that a run may be resumed with other values of
 NOT_OF_HMMS = {"family"}  # fields of a model's settings that baselines have, too
 
 
@@ -121,22 +122,25 @@ def with_defaults(recipe: Recipe, given: set[str]) -> tuple[Chosen, str | None]:
     return chosen, chosen.summary(size) if chosen.reasons else None
 
 
-def run_to_resume(recipe: Recipe, anything_given: bool) -> Path:
-    """The folder in runs/ of the one run of a recipe, or the one run there if nothing is given.
+def run_to_resume(recipe: Recipe, given: set[str] | None) -> Path:
+    """The folder in runs/ of the one run that has the given settings of a recipe.
+
+    given: names of the fields that have flags; None where the whole recipe was named. How long and
+        where a run is trained may change.
 
     Raises ValueError if there is none, or several.
     """
+    asked = _comparable(recipe, given)
     found = []
     for path in sorted(RUNS.glob(f"*/{RECIPE}")):
         with suppress(ValueError):  # a damaged one is not meant
-            saved = _saved(path.parent)
-            if not anything_given or _alike(saved) == _alike(recipe):
+            if _comparable(_saved(path.parent), given) == asked:
                 found.append(path.parent)
     unfinished = [run for run in found if not (run / "result.json").exists()]
     for runs in (unfinished, found):
         if len(runs) == 1:
             return runs[0]
-    what = "of these settings " if anything_given else ""
+    what = "of these settings " if asked else ""
     if not found:
         raise ValueError(f"there is no run {what}in {RUNS}/; say which to resume with --out RUN")
     names = ", ".join(str(run) for run in unfinished or found)
@@ -228,9 +232,11 @@ def _recipe_of(before: str) -> Recipe:
     return Recipe(model=ModelSettings(**model), options=lm.options)
 
 
-def _alike(recipe: Recipe) -> dict[str, Any]:
-    """What two runs of the same recipe share: all but how long and where they are trained."""
-    found = located(recipe).to_dict()
-    for name in ("epochs", "device"):
-        found["training"].pop(name)
-    return found
+def _comparable(recipe: Recipe, given: set[str] | None) -> dict[tuple[str, str], Any]:
+    """The given settings, or all, by section and name, but for how long and where it is trained."""
+    return {
+        (section, name): value
+        for section, values in located(recipe).to_dict().items()
+        for name, value in values.items()
+        if name not in CHANGEABLE and (given is None or name in given)
+    }

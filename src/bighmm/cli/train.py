@@ -61,8 +61,8 @@ class RunArguments:
     resume: Annotated[
         bool,
         tyro.conf.arg(
-            help="Go on with the run in --out; without it, with that of the recipe in runs/. With "
-            "--epochs, to so many in all."
+            help="Go on with the run in --out; without it, with the one in runs/ that has the given "
+            "settings. With --epochs, to so many in all."
         ),
     ] = False
     tensorboard: Annotated[bool, tyro.conf.arg(help="Also write TensorBoard files.")] = False
@@ -92,7 +92,7 @@ def train_command(argv: list[str]) -> None:
         check_folder(chosen, arguments.resume)  # before any work
     resumes = arguments.resume and start.kind != "resumed" and launch.is_first()
     if resumes and chosen is None:
-        chosen = run_to_resume(recipe, bool(given) or recipe_name(argv) is not None)
+        chosen = run_to_resume(recipe, given if recipe_name(argv) is None else None)
         again = ["--resume", "--out", str(chosen), *with_recipe_flag(argv)]
         recipe, _ = parse_recipe(again, "train", ABOUT, OWN, starting_point(again).recipe)
     elif start.kind == "open" and not resumes:
