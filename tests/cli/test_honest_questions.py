@@ -229,6 +229,14 @@ def test_states_of_a_word_and_as_a_table(ask, bighmm, trained):
     assert {row["block"] for row in rows} == {"1"} and {row["share"] for row in rows} == {""}
 
 
+def test_states_after_which_text_starts_anew(ask, bighmm, trained):
+    asked = ("states", trained, "--word", "<eos>", "--top", 1)
+    assert ask(*asked)["states"][0]["starts_anew"]
+    assert "starts" in bighmm(*asked).out  # "text starts anew", on several lines
+    (row, *_) = csv.DictReader(io.StringIO(bighmm(*asked, "--csv").out))
+    assert row["starts_anew"] == "True" and 0.5 < float(row["prob_end"])
+
+
 def test_words_flags_of_earlier_versions(ask, trained):
     """--words is about the words of a text; of a state it is --top-words, and still understood."""
     for asked in (("tag", trained, "w01"), ("posterior", trained, "w01"), ("states", trained)):

@@ -203,7 +203,8 @@ def test_texts_without_states(ask, lm, monkeypatch):
 def test_states_of_a_corpus(lm, corpus):
     shares = shares_of(lm.hmm(), corpus.split("test"), corpus.documents("test"))
     found = states_of_corpus(lm, corpus, "test", top=4, words=2, neighbours=2)
-    content = (lm.hmm().tables()[2][:, lm.hmm().end] <= 0.5).double()
+    marks = lm.hmm().tables()[2][:, [lm.hmm().end, lm.tokenizer.unknown]].sum(1)
+    content = (marks <= 0.5).double()
     order = (content + shares).sort(descending=True, stable=True).indices[:4].tolist()
     assert (found.num_states, found.split) == (6, "test")
     assert found.states == state_table(lm, order, words=2, neighbours=2, shares=shares)
@@ -216,10 +217,11 @@ def test_states_of_a_corpus(lm, corpus):
 
 
 def test_order_of_states(lm, monkeypatch):
-    """The most used first, but those that mostly emit the end mark last."""
+    """The most used first, but those that mostly emit marks last."""
     shares = torch.tensor([0.1, 0.4, 0.1, 0.2, 0.1, 0.1])
     ends = torch.tensor([0.5, 0.6, 0.0, 0.0, 1.0, 0.1])
-    monkeypatch.setattr("bighmm.inspect.choosing.end_probs", lambda hmm: ends)
+    probs = {lm.tokenizer.end: ends, lm.tokenizer.unknown: torch.zeros(6)}
+    monkeypatch.setattr("bighmm.inspect.choosing.token_probs", lambda hmm, token: probs[token])
     assert choose_states(lm, top=6, shares=shares) == [3, 0, 2, 5, 1, 4]
     assert choose_states(lm, top=3, sort="number", shares=shares) == [0, 1, 2]
     assert choose_states(lm, top=9, sort="number") == list(range(6))
@@ -280,6 +282,22 @@ def test_after_an_end_mark_a_text_starts_anew(corpus):
     lm.convention = "carry"
     lm.clear_cache()
     assert not state_table(lm, [5])[0]["starts_anew"]
+
+
+def test_a_state_that_mostly_ends_a_text(corpus):
+    """That it may emit other words, too, does not hide that text starts anew."""
+    end, unknown = corpus.tokenizer.end, corpus.tokenizer.unknown
+    support = Dense(3, corpus.tokenizer.size)
+    lm = HMMLM("scalar", ScalarOptions(init_scale=0.1), support, corpus.tokenizer)
+    with torch.no_grad():
+        lm.params.emission[end, 0] = lm.params.emission[unknown, 1] = 6.0
+    hmm = lm.hmm()
+    mark, unk, content = state_table(lm, [0, 1, 2], neighbours=1)
+    assert 0.9 < mark["prob_end"] < 0.9999 and mark["starts_anew"]
+    assert mark["next"][0]["prob"] == pytest.approx(float(hmm.start.exp().max()))
+    assert not unk["starts_anew"] and not content["starts_anew"]
+    # States of marks come last, however often they are used.
+    assert choose_states(lm, shares=torch.tensor([0.5, 0.3, 0.2])) == [2, 0, 1]
 
 
 @pytest.mark.parametrize("name", ["top", "words", "neighbours"])

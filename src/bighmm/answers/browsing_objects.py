@@ -69,7 +69,7 @@ class StatePage(TypedDict):
     entropy_bits: float
     name: Name
     prob_end: Annotated[float, "p(end mark | state)."]
-    starts_anew: Annotated[bool, "Whether it emits the end mark only; `next` then begin texts."]
+    starts_anew: Annotated[bool, "Whether it mostly emits the end mark; `next` then begin texts."]
     words: list[StateWord]
     next: Annotated[list[NamedState], "The likeliest states after it, by p(next | state)."]
     previous: Annotated[list[NamedState], "The likeliest before it, by p(previous | state)."]

@@ -213,7 +213,7 @@ class State(TypedDict):
     prob_end: Annotated[float, "p(end mark | state)."]
     starts_anew: Annotated[
         bool,
-        "Whether it emits the end mark only, after which text starts anew: `next` are then the "
+        "Whether it mostly emits the end mark, after which text starts anew: `next` are then the "
         "states that texts begin with.",
     ]
     words: Annotated[list[StateWord], "Its likeliest words, the likeliest first."]

@@ -160,10 +160,10 @@ def _print_csv(states: list[State]) -> None:
     import sys
 
     write = csv.writer(sys.stdout, lineterminator="\n").writerow
-    write(["state", "block", "share", "prob_word", "prob_end", "word", "prob"])
+    columns = ("state", "block", "share", "prob_word", "prob_end", "starts_anew")
+    write([*columns, "word", "prob"])
     for row in states:
-        of_state = [row["state"], row["block"], row["share"], row["prob_word"], row["prob_end"]]
-        shown = ["" if value is None else value for value in of_state]
+        shown = ["" if row[name] is None else row[name] for name in columns]
         for one in row["words"]:
             write([*shown, one["word"], one["prob"]])
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from bighmm.hmm import HMM
-from bighmm.inspect.states import end_probs
+from bighmm.inspect.states import token_probs
 from bighmm.lm.hmmlm import HMMLM
 
 Order = Literal["share", "number"]
-MOSTLY = 0.5  # a state that emits the end mark more often than this has hardly any content
+MOSTLY = 0.5  # a state that emits marks more often than this has hardly any content
 
 
 def choose_states(
@@ -29,8 +29,8 @@ def choose_states(
     """The numbers of the first `top` states of a word, of a block or of all; or `states` as given.
 
     Those of a word come by p(state | word), see `probs_given_word`. The others by their `shares`
-    (Z,) of a text, or by their numbers. By shares, states that mostly emit the end mark come last:
-    they are the most used and say the least. Raises ValueError for a word or block that is not
+    (Z,) of a text, or by their numbers. By shares, states that mostly emit the end mark or the mark
+    of unknown words come last: they are the most used and say the least. Raises ValueError for a word or block that is not
     there, and where more than one of them is asked for.
     """
     hmm = lm.hmm()
@@ -48,7 +48,8 @@ def choose_states(
         return every[:top].tolist()
     if shares is None:
         raise ValueError("states are sorted by their share of a corpus; give one, or sort=number")
-    content = (end_probs(hmm).cpu() <= MOSTLY).double()
+    marks = token_probs(hmm, hmm.end) + token_probs(hmm, lm.tokenizer.unknown)
+    content = (marks.cpu() <= MOSTLY).double()
     order = (content + shares.double().cpu())[every].argsort(descending=True, stable=True)
     return every[order][:top].tolist()
 

@@ -85,13 +85,18 @@ def previous_states(
     return Likeliest(ids.T.masked_fill(probs == 0, -1), probs)
 
 
-@torch.no_grad()
 def end_probs(hmm: HMM) -> Tensor:
     """p(end mark | z) (Z,); 0 throughout where there is no end mark."""
+    return token_probs(hmm, hmm.end)
+
+
+@torch.no_grad()
+def token_probs(hmm: HMM, token: int | None) -> Tensor:
+    """p(token | z) (Z,); 0 throughout without a token."""
     result = torch.zeros_like(hmm.start)
-    if hmm.end is not None:
-        end = torch.tensor([hmm.end], device=hmm.start.device)
-        states, log_probs = hmm.support.states(end)[0], hmm.emissions.of(end)[0]
+    if token is not None:
+        ids = torch.tensor([token], device=hmm.start.device)
+        states, log_probs = hmm.support.states(ids)[0], hmm.emissions.of(ids)[0]
         some = states >= 0
         result[states[some]] = log_probs[some].exp()
     return result

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bighmm.base.settings import check_at_least_one
 from bighmm.inspect.choosing import (
+    MOSTLY,
     Order,
     block_of_states,
     choose_states,
@@ -31,8 +32,6 @@ from bighmm.lm.hmmlm import HMMLM
 
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
-
-ALWAYS = 1 - 1e-6  # a state that emits the end mark with this probability emits nothing else
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def state_table(
     ended, blocks = end_probs(hmm)[states].tolist(), block_of_states(hmm)
     rows = []
     for n, state in enumerate(states):
-        anew = hmm.reset and ended[n] >= ALWAYS
+        anew = hmm.reset and ended[n] > MOSTLY
         rows.append(
             {
                 "state": state,
