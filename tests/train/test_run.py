@@ -229,3 +229,40 @@ def test_damaged_clusters_in_the_cache_are_made_again(text):
     for content in (kept.read_bytes()[:20], b""):
         kept.write_bytes(content)
         assert (brown_clusters(corpus, 4).classes == wanted).all() and len(kept.read_bytes()) > 20
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_other_clusters_in_the_cache_are_not_taken(text, sealed):
+    corpus = prepare(text)
+    wanted = brown_clusters(corpus, 4).classes
+    kept, seal = corpus.folder / "brown.4.paths", corpus.folder / "brown.4.json"
+    brown_clusters(corpus, 5)
+    shutil.copyfile(corpus.folder / "brown.5.paths", kept)  # whole, but another number of classes
+    if sealed:
+        write_sealed(seal, {kept.name: sha256_of(kept)})
+    else:
+        seal.unlink()
+        words = kept.read_text().splitlines()
+        kept.write_text("\n".join([words[-1], *words[1:-1], words[0]]) + "\n")
+    assert (brown_clusters(corpus, 4).classes == wanted).all() and seal.exists()
+
+
+@pytest.mark.parametrize("name", [LOCK, "model", "checkpoint", "log.jsonl", f".model{LOCK}"])
+def test_links_out_of_a_run_are_not_written_to(stopped, tmp_path, name):
+    """A run may come from a stranger; what its links point to is somebody else's."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "thesis.txt").write_text("precious")
+    saved, _ = saved_recipe(stopped)
+    if name == "checkpoint":
+        (stopped / name).rename(stopped / "checkpoint.previous")
+    elif name == "model":
+        shutil.rmtree(stopped / name, ignore_errors=True)
+    (stopped / name).unlink(missing_ok=True)
+    (stopped / name).symlink_to(
+        theirs if name in ("model", "checkpoint") else theirs / "thesis.txt"
+    )
+    with pytest.raises(ValueError, match=f"{name} is a link"):
+        train_run(stopped, saved, resume=True)
+    assert [path.name for path in tmp_path.glob("theirs*")] == ["theirs"]
+    assert {path.name: path.read_text() for path in theirs.iterdir()} == {"thesis.txt": "precious"}
