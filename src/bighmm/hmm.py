@@ -51,7 +51,8 @@ class HMM(Model):
     again, so that texts which follow each other are independent.
 
     Token ids are (B, T), each row up to its own length where `lengths` (B,) are given. A list of
-    rows needs no lengths; they may differ in length, and be lists, NumPy arrays or tensors.
+    rows needs no lengths; they may differ in length, and be lists, NumPy arrays or tensors. Where a
+    mask of NumPy hides a token is a gap, as where it is -1, which only questions about gaps take.
     """
 
     @staticmethod
@@ -262,7 +263,7 @@ class HMM(Model):
         self,
         n: int,
         length: int | None = None,
-        prefix: Tensor | Sequence[int] | None = None,
+        prefix: Tensor | Sequence[int] | Carry | None = None,
         generator: torch.Generator | None = None,
         temperature: float = 1.0,
         max_length: int = 1000,
@@ -274,12 +275,12 @@ class HMM(Model):
     ) -> Tensor:
         """n samples of what follows `prefix`, as token ids (n, L), without the prefix.
 
-        With `length` every row has that many tokens. Without it a row runs to the end mark, is
-        filled up with end marks after it, and is cut at `max_length` tokens. At a temperature
-        other than 1 each token is drawn from p(x | prefix)^(1 / temperature), at 0 the likeliest
-        token is taken. `top_k` and `top_p` then cut that to the likeliest tokens, and tokens of
-        `without` are never drawn (see `infer.sample.Sharpness`). Raises ValueError if the prefix
-        has probability zero.
+        The prefix is token ids, or what `carry_after` has of one row. With `length` every row has
+        that many tokens. Without it a row runs to the end mark, is filled up with end marks after
+        it, and is cut at `max_length` tokens. At a temperature other than 1 each token is drawn
+        from p(x | prefix)^(1 / temperature), at 0 the likeliest token is taken. `top_k` and `top_p`
+        then cut that to the likeliest tokens, and tokens of `without` are never drawn (see
+        `infer.sample.Sharpness`). Raises ValueError if the prefix has probability zero.
 
         With a `rule` (see `bighmm.constraints`) the samples satisfy it, and come from p(what
         follows | prefix, rule); a list of rules has one for each row. It is about the `length`
@@ -303,7 +304,7 @@ class HMM(Model):
         self,
         n: int,
         length: int,
-        prefix: Tensor | Sequence[int] | None = None,
+        prefix: Tensor | Sequence[int] | Carry | None = None,
         generator: torch.Generator | None = None,
         impl: Impl = "auto",
     ) -> tuple[Tensor, Tensor]:
@@ -350,11 +351,13 @@ class HMM(Model):
             self.reset,
         )
 
-    def _rows_after(self, prefix: Tensor | Sequence[int] | None, n: int) -> Carry:
+    def _rows_after(self, prefix: Tensor | Sequence[int] | Carry | None, n: int) -> Carry:
         """n times the state after one sequence; ValueError if that has probability zero."""
         if prefix is None:
             return Carry.at_start(self, n)
-        carry = self._after(prefix)
+        carry = prefix if isinstance(prefix, Carry) else self._after(prefix)
+        if len(carry.tokens) != 1:
+            raise ValueError(f"a prefix is one sequence, not {len(carry.tokens)}")
         if not bool(carry.possible):
             raise ValueError("the prefix has probability zero in this HMM, so nothing follows it")
         return carry.rows(torch.zeros(n, dtype=torch.long, device=carry.tokens.device))

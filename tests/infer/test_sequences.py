@@ -1,11 +1,15 @@
 """Tokens in every form in which people have them; their mistakes are named in one sentence."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from bighmm.hmm import HMM
+from bighmm.infer.loops import can_loop
 from bighmm.infer.sequences import padded, validate
+from bighmm.model.transitions import Table
 from bighmm.train.expectation_maximisation import baum_welch
 from models import KINDS, random_hmm
 
@@ -42,6 +46,70 @@ def test_lists_and_small_integers_are_read():
     assert torch.equal(hmm.log_prob([[1, 2, 3]]), expected)
     assert torch.equal(hmm.log_prob(torch.tensor([[1, 2, 3]], dtype=torch.uint8)), expected)
     assert torch.equal(hmm.log_prob([[1, 2, 3, -1]], [3]), expected)
+
+
+MASKED = [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [np.ma.masked_array([0, 1, 2], MASKED)],
+        np.ma.masked_array(np.array([[0, 1, 2]], np.uint8), [MASKED]),
+        [[0, np.ma.masked, 2]],
+    ],
+)
+def test_what_a_mask_hides(tokens):
+    hmm = random_hmm("dense-table")
+    ask = [*QUESTIONS, "token_log_probs", "expected_counts", "carry_after"]
+    for question in [*(getattr(hmm, name) for name in ask), lambda x: baum_welch(hmm, x)]:
+        with pytest.raises(ValueError, match="a mask of NumPy hides some of these numbers"):
+            question(tokens)
+    gapped = [[0, -1, 2]]
+    assert torch.equal(hmm.known_log_prob(tokens), hmm.known_log_prob(gapped))
+    assert torch.equal(hmm.fill_probs(tokens).words, hmm.fill_probs(gapped).words)
+    assert torch.equal(hmm.best_fill(tokens).words, hmm.best_fill(gapped).words)
+    nothing = np.ma.masked_array([[0, 1, 2]], False)
+    assert torch.equal(hmm.log_prob(nothing), hmm.log_prob([[0, 1, 2]]))
+
+
+def test_a_prefix_may_be_what_is_known_after_it():
+    hmm, seeded = random_hmm("blocked-flat"), torch.Generator
+    expected = hmm.sample(3, 5, [1, 2], seeded().manual_seed(0))
+    carry = hmm.carry_after([[1, 2]])
+    assert torch.equal(hmm.sample(3, 5, carry, seeded().manual_seed(0)), expected)
+    with pytest.raises(ValueError, match="a prefix is one sequence, not 2"):
+        hmm.sample(1, 5, hmm.carry_after([[1, 2], [2, 2]]))
+
+
+@pytest.mark.parametrize(
+    "part, message",
+    [
+        (
+            {"start": torch.zeros(3)},
+            r"start has the shape \(3,\) and the transitions have 2 states",
+        ),
+        ({"transitions": Table(torch.zeros(3, 3))}, "the transitions have 3 states, but the supp"),
+        (
+            {"emissions": torch.zeros(4, 2)},
+            r"emissions has the shape \(4, 2\), but the support has 3",
+        ),
+        ({"emissions": torch.zeros(3, 1)}, "the support has 3 tokens with 2 states each"),
+    ],
+)
+def test_tables_that_do_not_fit_each_other(part, message):
+    hmm = HMM.from_probs(*probs())
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(hmm, **part)
+
+
+def test_the_loops_read_no_table_of_another_shape():
+    hmm = HMM.from_probs(*probs())
+    hmm = dataclasses.replace(hmm, transitions=Table(torch.zeros(2, 1)))
+    if can_loop(hmm):
+        for ask in (hmm.log_prob, hmm.viterbi, lambda ids: baum_welch(hmm, ids)):
+            with pytest.raises(ValueError, match=r"cannot have transitions of shape \(2, 1\)"):
+                ask([[0, 1, 2]])
 
 
 def test_padding_is_blanked_out():

@@ -14,7 +14,8 @@ def as_tensor(value: Any) -> Tensor:
     """A tensor of numbers, an array, or lists of them; it may share memory with what was given.
 
     torch warns of lists of arrays and of arrays that cannot be written to, and refuses lists of
-    tensors and reversed arrays. Raises ValueError for what is not one table of numbers.
+    tensors and reversed arrays. Raises ValueError for what is not one table of numbers, and where
+    a mask of NumPy hides some of them.
     """
     if isinstance(value, Tensor):
         return value
@@ -29,11 +30,32 @@ def as_tensor(value: Any) -> Tensor:
             "and the questions of `HMMLM` take text"
         )
     if _is_array(value):
+        if np.ma.is_masked(value):
+            raise ValueError(
+                "a mask of NumPy hides some of these numbers; questions about gaps, such as "
+                "`known_log_prob`, read them as gaps, and others need all of them"
+            )
         value = _plain(np.asarray(value))
     try:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ValueError(f"numbers were expected, not {_shown(value)}") from None
+
+
+def without_mask(value: Any, filling: int) -> Any:
+    """An array, or a list of them, with a number in the place of what masks of NumPy hide."""
+    if value is np.ma.masked:
+        return filling
+    if isinstance(value, np.ma.MaskedArray):
+        array = np.array(value.data)
+        if array.dtype.kind in "iu":  # small and unsigned types have no room for every number
+            array = array.astype(np.int64)
+        array[np.ma.getmaskarray(value)] = filling
+        return array
+    rows = list(value) if isinstance(value, np.ndarray) and value.dtype == object else value
+    if isinstance(rows, list | tuple) and any(map(_may_have_mask, {*map(type, rows)})):
+        return [without_mask(row, filling) for row in rows]
+    return value
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
@@ -57,6 +79,10 @@ def _is_array(value: Any) -> bool:
     if isinstance(value, np.generic):  # a number, which torch takes for one
         return False
     return isinstance(value, Tensor) or hasattr(value, "__array__")
+
+
+def _may_have_mask(kind: type) -> bool:
+    return issubclass(kind, list | tuple | np.ma.MaskedArray)
 
 
 def _text_in(value: Any) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bighmm.base.arrays import as_tensor
+from bighmm.base.arrays import as_tensor, without_mask
 from bighmm.infer.gap_sweeps import BackwardSweep, SuffixSums, gap_words, step_forward, sweep_back
 from bighmm.infer.positions import GAP, Position, PositionCache
 from bighmm.infer.sample import log_moves
@@ -52,8 +52,8 @@ class Gapped(NamedTuple):
 
 
 def validate_gaps(model: Model, tokens: Any, lengths: Any) -> Gapped:
-    """Token ids (B, T) with -1 in the gaps, checked as `validate` does."""
-    tokens, lengths = rectangular(tokens, lengths)
+    """Token ids (B, T) with -1 or a mask of NumPy in the gaps, checked as `validate` does."""
+    tokens, lengths = rectangular(without_mask(tokens, GAP), lengths)
     tokens = as_tensor(tokens).to(model.start.device)
     sequences = validate(model, tokens.masked_fill(tokens == GAP, 0), lengths)
     inside = torch.arange(sequences.ids.shape[1], device=tokens.device)

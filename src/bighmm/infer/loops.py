@@ -95,6 +95,7 @@ def refit(
     loops, end = compiled(), -1 if sequences.end is None else sequences.end
     rows = Rows(as_array(sequences.ids), lengths_of(sequences), EMPTY, end)
     operands = (model.start, model.transitions.log_probs(), model.emission)
+    _check_shapes(model, *(tuple(table.shape) for table in operands[1:]))
     found = loops.refit(rows, loops.LogTables(*map(as_array, operands)), step_size, added)
     if found is None:
         return None
@@ -149,4 +150,18 @@ def _tables(model: Model) -> Tables | None:
             return None
     if start is None or matrix is None:
         return None
+    _check_shapes(model, matrix.log_probs.shape, None if words is None else words.log_probs.shape)
     return Tables(start, matrix, words)  # type: ignore[arg-type]
+
+
+def _check_shapes(model: Model, moves: tuple[int, ...], words: tuple[int, ...] | None) -> None:
+    """Raises ValueError for tables of other shapes than the model has.
+
+    The loops do not look where tables end.
+    """
+    size = model.num_states
+    if moves != (size, size) or words not in (None, (model.vocabulary_size, size)):
+        raise ValueError(
+            f"a model of {size} states and {model.vocabulary_size} tokens cannot have transitions "
+            f"of shape {moves} and emissions of shape {words}"
+        )

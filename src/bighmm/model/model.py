@@ -24,6 +24,8 @@ class Model:
 
     With an `end` mark and `reset`, the state after the mark is drawn from the start distribution
     again, so that texts which follow each other are independent.
+
+    Raises ValueError for tables of other shapes than the support has.
     """
 
     start: Tensor  # (Z,) log p(z_1)
@@ -36,6 +38,19 @@ class Model:
     def __post_init__(self) -> None:
         if isinstance(self.emissions, Tensor):
             object.__setattr__(self, "emissions", EmissionTable(self.emissions))
+        states, support = self.support.num_states, self.support
+        if self.start.shape != (states,) or self.transitions.num_states != states:
+            raise ValueError(
+                f"start has the shape {tuple(self.start.shape)} and the transitions have "
+                f"{self.transitions.num_states} states, but the support has {states}"
+            )
+        if isinstance(self.emissions, EmissionTable):  # others are not computed for this
+            found = tuple(self.emissions.table.shape)
+            if found != (support.vocabulary_size, support.states_per_token):
+                raise ValueError(
+                    f"the table of emissions has the shape {found}, but the support has "
+                    f"{support.vocabulary_size} tokens with {support.states_per_token} states each"
+                )
 
     @property
     def emission(self) -> Tensor:
