@@ -118,8 +118,26 @@ def test_all_missing():
     assert model.score([[None, None]]) == pytest.approx(0)
     with pytest.raises(ValueError, match="the sequences hold no symbols"):
         SequenceHMM(2).fit([[None, -1]])
-    with pytest.raises(ValueError, match="a prefix must have symbols that are known"):
-        model.sample(prefix=[0, None])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefix", [[0, None], [None], [2, None, 1]])
+def test_samples_after_a_prefix_with_gaps(kind, prefix):
+    model = model_of(kind)
+    drawn, states = model.sample(4_000, 2, prefix, random_state=0, return_states=True)
+    found = np.bincount(drawn[:, 0], minlength=4) / len(drawn)
+    assert np.allclose(found, model.next_proba([prefix])[0], atol=0.04)
+    expected = model.predict_proba([[*prefix, None]])[0][-1]
+    assert np.allclose(np.bincount(states[:, 0], minlength=4) / len(states), expected, atol=0.04)
+    assert (model.emissionprob_[states, drawn] > 0).all()
+    again = model.sample(4_000, 2, prefix, random_state=0)
+    assert again.shape == (4_000, 2)
+
+
+def test_nothing_follows_a_prefix_that_is_impossible():
+    model = SequenceHMM.from_tables([1, 0], np.eye(2), [[1, 0], [0, 1]])
+    with pytest.raises(ValueError, match="the prefix has probability zero"):
+        model.sample(prefix=[None, 1])
 
 
 def test_models_that_are_too_large(monkeypatch):
@@ -158,6 +176,16 @@ class TestUnseen:
         )
         assert np.allclose(model.next_proba([[0, 3]]), plain.next_proba([[0, -1]]))
         assert model.predict([[0, 3]])[0].shape == (2,)
+
+    def test_samples(self):
+        rows = [["a", "b", "a", "a"]]
+        model = SequenceHMM(2, unseen="smooth", random_state=0, tol=1e9).fit(rows)
+        plain = SequenceHMM(2, random_state=0, tol=1e9).fit(rows)
+        for known in (["a"], ["a", "b"]):
+            drawn = model.sample(1, 9, known, random_state=1)
+            assert (drawn == plain.sample(1, 9, known, random_state=1)).all()
+        drawn = model.sample(1, 9, ["a", "what"], random_state=1)
+        assert (drawn == plain.sample(1, 9, ["a", None], random_state=1)).all()
 
     def test_fitting_still_refuses_what_is_outside(self):
         with pytest.raises(ValueError, match=r"symbol 2 in sequence 1 .*before fitting$"):

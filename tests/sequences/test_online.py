@@ -49,6 +49,18 @@ def test_what_is_impossible():
     assert second.log_prob == -np.inf and second.changed
 
 
+@pytest.mark.parametrize("symbols", [[0, 1], [], np.array([0, 1]), [[0], [1]]])
+def test_one_symbol_at_a_time(model, symbols):
+    online = model.filter()
+    with pytest.raises(ValueError, match=r"a filter takes in one symbol at a time, not [02]"):
+        online.update(symbols)
+    assert online.length == 0
+    expected = online.update(1).log_prob
+    for one in ([1], np.array(1), np.int8(1)):
+        online.reset()
+        assert online.update(one).log_prob == expected
+
+
 def test_mistakes(model):
     online = model.filter()
     with pytest.raises(ValueError, match="there is no state before the first symbol"):

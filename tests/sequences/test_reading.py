@@ -65,8 +65,12 @@ def test_arrays_of_one_symbol_are_sequences():
         np.ma.masked_array([[0, 1, 2]], [[False, True, False]]),
         np.ma.masked_array([0.0, np.nan, 2.0], False),
         np.ma.masked_equal([0, 77, 2], 77),
+        [0, np.ma.masked, 2],
+        [[0], [np.ma.masked], [2]],
+        list(np.ma.masked_array([0, 9, 2], [False, True, False])),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_what_is_missing(X):
     assert values(read(X)) == [[0, -1, 2]]
     assert MODEL.score(X) == pytest.approx(float(MODEL.hmm_.known_log_prob([[0, -1, 2]])))
@@ -104,7 +108,14 @@ class TestStrings:
         assert model.score([["walk", gap]]) == pytest.approx(model.score([["walk"]]))
         masked = np.ma.masked_array(["walk", "what"], [False, True])
         assert model.score(masked) == pytest.approx(model.score([["walk"]]))
+        assert model.score(list(masked)) == model.score(masked)
         assert model.score([[gap, gap]]) == pytest.approx(0)
+
+    @pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy before 2.0")
+    def test_strings_of_any_length(self):
+        model = SequenceHMM(2, random_state=0, iterations=2, tolerance=0).fit(self.ROWS)
+        row = np.array(self.ROWS[0], np.dtypes.StringDType())
+        assert model.score(row) == model.score([row]) == model.score(list(self.ROWS[0]))
 
     def test_given_beforehand(self, tmp_path):
         model = SequenceHMM(
@@ -121,6 +132,7 @@ class TestStrings:
         [
             ({"symbols": ["a", "a"]}, [["a"]], "symbols must be strings of which no two are"),
             ({"symbols": ["a", 1]}, [["a"]], "symbols must be strings of which no two are"),
+            ({"symbols": iter("ab")}, [["a"]], "symbols must be a list of strings, not a str"),
             ({"symbols": ["a"], "n_symbols": 2}, [["a"]], "n_symbols is 2, but there are 1"),
             ({"n_symbols": 2}, [["a"]], "the sequences have 1 different strings, not the n_symb"),
             ({"symbols": ["a"]}, [["b"]], "symbol b in sequence 0 at position 0 is not known"),
@@ -144,5 +156,29 @@ def test_y_is_never_taken_for_lengths():
     assert model.score(rows) == pytest.approx(model.history_[-1])
     with pytest.warns(UserWarning, match="y is not used"):
         assert model.score(rows, [2, 2]) == model.score(rows)
+    with pytest.warns(UserWarning, match="y is not used"):
+        model.partial_fit(rows, [2, 2])
     both = SequenceHMM(2, 3, iterations=1, tolerance=0, random_state=0).fit(rows, lengths=[2, 2])
     assert both.score(rows, lengths=[2, 2]) == pytest.approx(both.history_[-1])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("y", [[0, 1, 2, 1], [[0, 1], [1, 1, 1]], [1, 1, 1], ["a"] * 4, 4])
+def test_labels_are_not_lengths(y):
+    model = SequenceHMM(2, 3, tol=1e9, random_state=0).fit([0, 1, 2, 1], y)
+    assert np.isfinite(model.score([0, 1, 2, 1], y))
+
+
+@pytest.mark.parametrize(
+    "X", [np.array([2**63 + 1], np.uint64), np.array([2.0**63]), [2**70], [0, 2**63, None]]
+)
+def test_numbers_that_are_too_large(X):
+    with pytest.raises(ValueError, match=r"sequence 0 has the symbol \d+, which is too large"):
+        MODEL.score(X)
+    assert MODEL.score(np.array([2], np.uint64)) == MODEL.score([2])
+
+
+@pytest.mark.parametrize("width", [0, 1, 5])
+def test_no_sequences_in_an_array(width):
+    with pytest.raises(ValueError, match="there are no sequences"):
+        MODEL.score(np.empty((0, width), int))

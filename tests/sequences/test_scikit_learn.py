@@ -1,5 +1,7 @@
 """What scikit-learn's own checks find."""
 
+import copy
+import io
 import pickle
 
 import numpy as np
@@ -66,3 +68,53 @@ def test_pipelines_and_pickles():
     assert np.isfinite(line.score(rows, np.zeros(6))) and len(line.predict(rows)) == 6
     again = pickle.loads(pickle.dumps(model))
     assert again.score(rows) == model.score(rows)
+
+
+def ragged():
+    draw = np.random.default_rng(0)
+    return [draw.integers(0, 3, length) for length in (9, 4, 7, 1, 12, 5)]
+
+
+def test_search_over_sequences_of_different_lengths():
+    from sklearn.model_selection import GridSearchCV
+
+    model = SequenceHMM(2, 3, iterations=2, tolerance=0, smoothing=0.1, random_state=0)
+    for rows in (ragged(), [row.tolist() for row in ragged()]):
+        search = GridSearchCV(model, {"n_states": [1, 2]}, cv=2, error_score="raise").fit(rows)
+        scores = search.cv_results_["mean_test_score"]
+        parts = [(rows[:3], rows[3:]), (rows[3:], rows[:3])]
+        for states, score in zip((1, 2), scores, strict=True):
+            twin = SequenceHMM(**{**model.get_params(), "n_states": states})
+            assert score == pytest.approx(np.mean([twin.fit(b).score(a) for a, b in parts]))
+
+
+@pytest.mark.parametrize("support", ["dense", "blocked"])
+def test_copies_after_every_question(support):
+    import joblib
+    from sklearn.base import clone
+
+    rows = ragged()
+    model = SequenceHMM(4, support=support, n_blocks=2, iterations=2, tolerance=0, random_state=0)
+    model.fit(rows)
+    expected = model.next_proba(rows)
+    model.filter().next_proba(3)
+    assert np.isfinite(model.score([0, None])) and model.sample(2, 3).shape == (2, 3)
+    file = io.BytesIO()
+    joblib.dump(model, file)
+    file.seek(0)
+    copies = [joblib.load(file), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    for again in copies:
+        assert np.array_equal(again.next_proba(rows), expected)
+    twin = clone(SequenceHMM(4, initial=model.hmm_))
+    assert np.array_equal(twin.initial.start, model.hmm_.start)
+
+
+def test_in_threads_of_joblib():
+    import joblib
+
+    model = SequenceHMM(2, iterations=2, tolerance=0, random_state=0).fit(ragged())
+    model.next_proba([[0, 1]])
+    ask = joblib.delayed(SequenceHMM.score)
+    with joblib.parallel_config("threading", n_jobs=2):
+        found = joblib.Parallel()(ask(model, row) for row in ragged())
+    assert found == pytest.approx(model.score_sequences(ragged()).tolist())

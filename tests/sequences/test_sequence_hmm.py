@@ -11,10 +11,10 @@ import bighmm
 from bighmm.base.files import sha256_of, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.interop import from_hmmlearn, to_hmmlearn, to_numpy
-from bighmm.sequences import SequenceHMM
+from bighmm.sequences import NotFittedError, SequenceHMM
 from bighmm.sequences.alphabet import Alphabet
 from bighmm.sequences.reading import read
-from bighmm.sequences.saving import CONFIG, WEIGHTS
+from bighmm.sequences.saving import CONFIG, FORMATS, WEIGHTS
 from models import random_hmm
 
 KINDS = {
@@ -87,6 +87,39 @@ def test_saved_and_loaded(model, tmp_path):
         SequenceHMM.load(tmp_path / "model")
     with pytest.raises(ValueError, match=r"has no config.json"):
         SequenceHMM.load(tmp_path)
+
+
+@pytest.mark.parametrize("support", ["dense", "blocked", "per-symbol"])
+def test_numbers_of_numpy_are_saved(support, tmp_path):
+    counts = {"n_states": 4, "n_symbols": 4, "n_blocks": 2, "n_states_per_symbol": 2}
+    model = SequenceHMM(
+        **{name: np.int64(count) for name, count in counts.items()},
+        **{"support": support, "tol": np.float64(1e9), "random_state": np.int64(0)},
+        options={"init_scale": np.float32(0.5)},
+    )
+    model.fit(SEQUENCES).save(tmp_path / "model")
+    loaded = SequenceHMM.load(tmp_path / "model")
+    assert loaded.get_params() == model.get_params() and loaded.converged_ is True
+    assert type(loaded.n_states) is int and loaded.score(SEQUENCES) == model.score(SEQUENCES)
+
+
+def test_scores_of_the_beginnings_are_saved(tmp_path):
+    model = SequenceHMM(2, n_init=3, iterations=2, tol=0, random_state=0).fit(SEQUENCES)
+    model.save(tmp_path / "model")
+    assert SequenceHMM.load(tmp_path / "model").init_scores_ == model.init_scores_
+    assert len(model.init_scores_) == 3
+    config = read_object(tmp_path / "model" / CONFIG)
+    del config["scores"]  # as in the format before
+    write_sealed(tmp_path / "model" / CONFIG, config | {"format": FORMATS[2]})
+    assert SequenceHMM.load(tmp_path / "model").init_scores_ == model.history_[-1:]
+
+
+def test_a_folder_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model = SequenceHMM(2, tol=1e9, random_state=0).fit([0, 1])
+    model.save("~/model")
+    assert (tmp_path / "model" / CONFIG).exists()
+    assert SequenceHMM.load("~/model").score([0, 1]) == model.score([0, 1])
 
 
 @pytest.mark.parametrize("support", ["dense", "blocked", "per-symbol"])
@@ -392,6 +425,7 @@ def test_bad_prefix(prefix):
         ({"smoothing": -1.0}, "smoothing must be finite and not below 0"),
         ({"optimizer": "adamw", "lr": 0.0}, "lr must be finite and above 0"),
         ({"initial": random_hmm("dense-table")}, "the initial HMM has 6 states and 5 symbols"),
+        ({"optimizer": "adamw", "smoothing": 0.1}, "smoothing is for optimizer='baum-welch'"),
         ({"initial": "x"}, "initial must be an HMM or None, not str"),
         ({"random_state": "seven"}, "random_state must be a whole number from 0 to"),
         ({"random_state": -1}, r"random_state must be a whole number from 0 to .*, not -1"),
@@ -415,10 +449,33 @@ def test_before_fit():
     assert repr(SequenceHMM(2, smoothing=0.5)) == "SequenceHMM(n_states=2, smoothing=0.5)"
 
 
+@pytest.mark.parametrize("name", ["hmm_", "history_", "converged_", "init_scores_", "n_iter_"])
+def test_attributes_before_fit(name):
+    model = SequenceHMM(2, tol=1e9)
+    with pytest.raises(NotFittedError, match="has not been fitted; call fit first"):
+        getattr(model, name)
+    assert not hasattr(model, name) and hasattr(model.fit([0, 1]), name)
+
+
+@pytest.mark.parametrize("wrong", [{"n": 2.0}, {"n": 0}, {"length": 1.5}, {"length": -1}])
+def test_how_many_samples(wrong):
+    model = SequenceHMM(2, tol=1e9).fit([0, 1])
+    with pytest.raises(ValueError, match="n must be a whole number of at least 1 and length one"):
+        model.sample(**wrong)
+    assert model.sample(np.int64(2), np.int64(3)).shape == (2, 3)
+
+
 def test_rows_of_very_different_length_are_not_padded_together():
     rows = Alphabet(1).rows(read([np.zeros(1, int)] * 1000 + [np.zeros(100_000, int)]))
     sizes = [ids.numel() for _, ids, _ in rows.batches()]
     assert max(sizes) <= 2**20 and sum(len(chosen) for chosen, _, _ in rows.batches()) == 1001
+
+
+def test_descent_takes_no_tables():
+    model = SequenceHMM(2, optimizer="adamw")
+    model.transmat_ = np.eye(2)
+    with pytest.raises(ValueError, match="transmat_ was set, but optimizer='adamw' begins at rand"):
+        model.fit([0, 1])
 
 
 def test_parameters():

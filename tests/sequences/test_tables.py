@@ -34,6 +34,11 @@ def test_from_tables_and_from_hmm():
         SequenceHMM.from_hmm(random_hmm("dense-table"))
     with pytest.raises(ValueError, match="the HMM has 3 tokens, not 2 symbols"):
         SequenceHMM.from_hmm(hmm, symbols=["a", "b"])
+    for wrong in (["a", "a", "b"], [1, 2, 3]):
+        with pytest.raises(ValueError, match="symbols must be strings of which no two"):
+            SequenceHMM.from_tables(START, MOVES, WORDS, symbols=wrong)
+    lazy = SequenceHMM.from_tables(START, MOVES, WORDS, symbols=(name for name in "abc"))
+    assert lazy.symbols == ["a", "b", "c"] == lazy.fit(["a", "b"]).symbols_
     with pytest.raises(ValueError, match="row 0 of emission sums to"):
         SequenceHMM.from_tables(START, MOVES, [[0.5, 0.1], [0.5, 0.5]])
 
@@ -75,6 +80,87 @@ def test_tables_that_are_none(name, value, sentence, fitted):
     model = SequenceHMM.from_tables(START, MOVES, WORDS) if fitted else SequenceHMM(2)
     with pytest.raises(ValueError, match=sentence):
         setattr(model, name, value)
+
+
+def test_tables_that_are_set_have_the_symbols_of_the_settings():
+    model = SequenceHMM(2, symbols=["walk", "shop", "clean"])
+    model.startprob_, model.transmat_, model.emissionprob_ = START, MOVES, WORDS
+    assert model.symbols_ == ["walk", "shop", "clean"]
+    assert model.predict(["walk", "shop"]).shape == (2,)
+    message = "emissionprob_ must have a column for each of the 5 symbols, not 3 columns"
+    with pytest.raises(ValueError, match=message):
+        SequenceHMM(2, 5).emissionprob_ = WORDS
+    late = SequenceHMM(2)
+    late.emissionprob_, late.startprob_ = WORDS, START
+    late.n_symbols = 5
+    with pytest.raises(ValueError, match=message):
+        late.transmat_ = MOVES
+
+
+def test_emissions_of_another_size_on_a_fitted_model():
+    two = [[0.5, 0.5], [0.1, 0.9]]
+    with pytest.raises(ValueError, match="a column for each of the 3 symbols, not 2 columns"):
+        SequenceHMM.from_tables(START, MOVES, WORDS).emissionprob_ = two
+    strings = SequenceHMM(2, tol=1e9, random_state=0).fit(["a", "b", "c"])
+    with pytest.raises(ValueError, match="a column for each of the 3 symbols, not 2 columns"):
+        strings.emissionprob_ = two
+    numbers = SequenceHMM(2, tol=1e9, random_state=0).fit([0, 1, 2])
+    numbers.emissionprob_ = two
+    assert numbers.n_symbols_ == 2 and numbers.sample(1, 50).max() == 1
+
+
+class TestEmissionsThatAreKept:
+    """They say how many symbols there are, whatever the sequences have."""
+
+    def kept(self, drawn, **settings):
+        settings = {"iterations": 2, "tol": 0, "random_state": 0, **settings}
+        model = SequenceHMM(3, init_params=drawn, params="st", **settings)
+        tables = {"s": np.full(3, 1 / 3), "t": np.full((3, 3), 1 / 3), "e": np.full((3, 4), 0.25)}
+        for letter, name in TABLES.items():
+            if letter not in drawn:
+                setattr(model, name, tables[letter])
+        return model
+
+    @pytest.mark.parametrize("drawn", ["", "s", "t", "st"])
+    @pytest.mark.parametrize("step", ["fit", "partial_fit"])
+    def test_fewer_in_the_sequences(self, drawn, step, tmp_path):
+        model = getattr(self.kept(drawn), step)([0, 1, 0])
+        assert model.n_symbols_ == 4 and model.emissionprob_.shape == (3, 4)
+        assert model.sample(1, 99, random_state=0).max() == 3
+        assert np.isfinite(model.score([0, 3]))
+        model.save(tmp_path / "model")
+        assert SequenceHMM.load(tmp_path / "model").score([0, 3]) == model.score([0, 3])
+
+    @pytest.mark.parametrize("drawn", ["", "s", "t", "st"])
+    @pytest.mark.parametrize("symbol", [5, 100_000, 10**8])
+    @pytest.mark.parametrize("step", ["fit", "partial_fit"])
+    def test_more_in_the_sequences(self, drawn, symbol, step):
+        with pytest.raises(ValueError, match=f"symbol {symbol} .* symbols go from 0 to 3"):
+            getattr(self.kept(drawn), step)([0, 1, symbol])
+
+    def test_another_number_in_the_settings(self):
+        model = self.kept("st").set_params(n_symbols=6)
+        with pytest.raises(ValueError, match=r"emissionprob_ was set to a table of shape \(3, 4\)"):
+            model.fit([0, 1, 5])
+        model = self.kept("").set_params(n_symbols=2)
+        with pytest.raises(ValueError, match="model to begin with has 3 states and 4 symbols"):
+            model.fit([0, 1])
+        model = self.kept("te").set_params(n_states=2)
+        with pytest.raises(ValueError, match=r"startprob_ was set to a table of shape \(3,\)"):
+            model.fit([0, 1])
+
+    def test_of_an_initial_model(self):
+        start = random_hmm("dense-table", states=2, vocabulary=5, end=None)
+        model = SequenceHMM(2, initial=start, iterations=1, tol=0).fit([0, 1])
+        assert model.n_symbols_ == 5 and model.emissionprob_.shape == (2, 5)
+
+    def test_of_strings(self):
+        model = SequenceHMM(2, tol=1e9, random_state=0).fit(["a", "b", "c"])
+        before = model.emissionprob_
+        model.set_params(init_params="st", params="st").fit(["b", "c", "b"])
+        assert model.symbols_ == ["a", "b", "c"] and np.allclose(model.emissionprob_, before)
+        with pytest.raises(ValueError, match="symbol d in sequence 0 at position 1 is not known"):
+            model.fit(["b", "d", "c"])
 
 
 @pytest.mark.parametrize("params", ["", "s", "t", "e", "st", "ste"])
@@ -280,6 +366,11 @@ def test_stationary_distribution(moves, expected, solved, monkeypatch):
 
 
 class TestDecode:
+    def test_without_a_name_it_is_viterbi(self):
+        model = SequenceHMM.from_tables(START, MOVES, WORDS)
+        found, expected = model.decode(ROWS, algorithm=None), model.decode(ROWS)
+        assert found[0] == expected[0] and all(map(np.array_equal, found[1], expected[1]))
+
     MODEL = SequenceHMM.from_tables(START, MOVES, WORDS)
 
     def test_viterbi_and_map(self):

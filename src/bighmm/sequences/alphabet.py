@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -11,6 +11,7 @@ import numpy as np
 
 from bighmm.sequences.reading import Given, Sequence
 from bighmm.sequences.rows import Rows
+from bighmm.sequences.settings import check_count
 
 MOST_SYMBOLS = 1 << 27  # that are numbers; each state has a probability for every one
 
@@ -21,21 +22,36 @@ class Alphabet:
     names: tuple[str, ...] | None = None  # None where symbols are numbers
 
     @staticmethod
+    def asked_for(n_symbols: int | None, symbols: Iterable[str] | None) -> Alphabet | None:
+        """The symbols of these settings; None where both are None.
+
+        Raises ValueError if both are given and do not agree, and for names that are not strings,
+        occur twice, or can be read only once.
+        """
+        if n_symbols is not None:
+            check_count("n_symbols", n_symbols)
+        if symbols is None:
+            return None if n_symbols is None else Alphabet(int(n_symbols))
+        if isinstance(symbols, Iterator):
+            raise ValueError(f"symbols must be a list of strings, not a {type(symbols).__name__}")
+        names = tuple(symbols)
+        if not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+            raise ValueError("symbols must be strings of which no two are the same")
+        if n_symbols not in (None, len(names)):
+            raise ValueError(f"n_symbols is {n_symbols}, but there are {len(names)} symbols")
+        return Alphabet(len(names), names)
+
+    @staticmethod
     def of(given: Given, n_symbols: int | None, symbols: Iterable[str] | None) -> Alphabet:
         """The symbols that are asked for, or else those that the sequences have.
 
-        Raises ValueError if sequences that have no symbol are all there is, if both settings are
-        given and do not agree, and for names that are not strings or occur twice.
+        Raises ValueError if sequences that have no symbol are all there is, and as `asked_for`.
         """
         if not any((~sequence.missing).any() for sequence in given.sequences):
             raise ValueError("the sequences hold no symbols, so there is nothing to fit")
-        if symbols is not None:
-            names = tuple(symbols)
-            if not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
-                raise ValueError("symbols must be strings of which no two are the same")
-            if n_symbols not in (None, len(names)):
-                raise ValueError(f"n_symbols is {n_symbols}, but there are {len(names)} symbols")
-            return Alphabet(len(names), names)
+        asked = Alphabet.asked_for(n_symbols, symbols)
+        if asked is not None and asked.names is not None:
+            return asked
         present = [s.values[~s.missing] for s in given.sequences if not s.missing.all()]
         if given.kind == "strings":
             found = tuple(sorted(set().union(*present)))
@@ -45,14 +61,13 @@ class Alphabet:
                     f"{n_symbols}; give the strings as `symbols`"
                 )
             return Alphabet(len(found), found)
-        if n_symbols is None:
-            n_symbols = max(int(values.max()) for values in present) + 1
-        if n_symbols > MOST_SYMBOLS:
+        numbers = asked or Alphabet(max(int(values.max()) for values in present) + 1)
+        if numbers.size > MOST_SYMBOLS:
             raise ValueError(
-                f"symbols from 0 to {n_symbols - 1} are too many; number those that occur from 0 "
-                f"on, at most {MOST_SYMBOLS}, or give strings"
+                f"symbols from 0 to {numbers.size - 1} are too many; number those that occur from "
+                f"0 on, at most {MOST_SYMBOLS}, or give strings"
             )
-        return Alphabet(n_symbols)
+        return numbers
 
     def rows(self, given: Given, unseen: Literal["error", "smooth", "fitting"] = "fitting") -> Rows:
         """The sequences in numbers.

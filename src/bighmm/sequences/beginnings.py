@@ -56,6 +56,14 @@ def first_tables(
             "give an initial HMM"
         )
     hmm = finished(new_parameters(settings, rows, seed))
+    states = hmm.num_states
+    shapes = {"s": (states,), "t": (states, states), "e": (states, rows.size)}
+    for letter in kept:
+        if base[letter].shape != shapes[letter]:
+            raise ValueError(
+                f"{TABLES[letter]}_ was set to a table of shape {base[letter].shape}, but "
+                f"{states} states and {rows.size} symbols need {shapes[letter]}"
+            )
     given = {letter: torch.as_tensor(base[letter]).double().log() for letter in kept}
     if "e" in given:
         if not hmm.support.is_dense:
@@ -67,8 +75,9 @@ def first_tables(
 def _with_some_of(base: HMM, settings: Settings, rows: Rows, drawn: str, seed: int) -> HMM:
     """The base with the tables `drawn` at random, over the same support."""
     if (base.num_states, base.vocabulary_size) != (settings.n_states, rows.size):
+        name = "model to begin with" if settings.initial is None else "initial HMM"
         raise ValueError(
-            f"the initial HMM has {base.num_states} states and {base.vocabulary_size} "
+            f"the {name} has {base.num_states} states and {base.vocabulary_size} "
             f"symbols, not {settings.n_states} and {rows.size}"
         )
     base = dataclasses.replace(base.to("cpu", torch.float64), end=None)
@@ -114,11 +123,11 @@ def new_support(settings: Settings, rows: Rows, seed: int) -> Support:
 
     def classes() -> np.ndarray:
         stream = np.concatenate(rows.rows)
-        return brown.cluster(stream[stream < rows.size], rows.size, settings.n_blocks).classes
+        return brown.cluster(stream[stream < rows.size], rows.size, int(settings.n_blocks)).classes
 
     kind = "per-token" if settings.support == "per-symbol" else settings.support
     request = SupportRequest(
-        settings.n_states, rows.size, settings.n_states_per_symbol, seed, classes
+        int(settings.n_states), rows.size, int(settings.n_states_per_symbol), seed, classes
     )
     return find_support(kind).make(request)
 

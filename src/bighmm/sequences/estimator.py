@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +14,18 @@ import torch
 from bighmm.base.caching import cached_object
 from bighmm.base.files import hub_folder
 from bighmm.hmm import HMM
+from bighmm.infer.sequences import Carry
 from bighmm.sequences import answers, criteria, saving
 from bighmm.sequences.alphabet import Alphabet
 from bighmm.sequences.baum_welch import step_on_batch
-from bighmm.sequences.beginnings import first_tables
-from bighmm.sequences.errors import not_fitted
+from bighmm.sequences.beginnings import first_tables, random_letters
+from bighmm.sequences.errors import not_fitted, set_by_fit
 from bighmm.sequences.fitting import fit
-from bighmm.sequences.gaps import unfitted, with_gaps
+from bighmm.sequences.gaps import after_gaps, unfitted, with_gaps
 from bighmm.sequences.old_names import with_old_names
 from bighmm.sequences.online import OnlineFilter
 from bighmm.sequences.randomness import RandomState, seed_of
-from bighmm.sequences.reading import read, warn_of_lengths
+from bighmm.sequences.reading import Given, read, warn_of_lengths
 from bighmm.sequences.rows import Rows
 from bighmm.sequences.settings import check_settings, check_unseen
 from bighmm.sequences.tables import TableAttribute, unseen_share
@@ -64,8 +66,8 @@ class SequenceHMM:
 
     Sequences are a list of arrays, or one array with `lengths` as in hmmlearn; answers for every
     symbol come back in the same form. A list of lists of one symbol each is a column, so one
-    sequence. A symbol is missing where it is None, NaN or -1, or has NumPy's mask; fitting and all
-    questions sum over what it may be. All of it runs on the CPU.
+    sequence. A symbol is missing where it is None or NaN, or -1 among numbers, or has NumPy's mask;
+    fitting and all questions sum over what it may be. All of it runs on the CPU.
 
     After `fit`: `hmm_`, the `HMM` in float64; `n_symbols_`, and `symbols_` if they are strings;
     `history_`, the log-probability of all sequences before each iteration and after the last;
@@ -74,11 +76,11 @@ class SequenceHMM:
     fitting or instead of it.
     """
 
-    hmm_: HMM
-    history_: list[float]
-    converged_: bool
-    init_scores_: list[float]
-    n_batches_: int
+    hmm_: HMM = set_by_fit()
+    history_: list[float] = set_by_fit()
+    converged_: bool = set_by_fit()
+    init_scores_: list[float] = set_by_fit()
+    n_batches_: int = set_by_fit()
     startprob_ = TableAttribute("s")  # p(first state) (Z,)
     transmat_ = TableAttribute("t")  # p(next state | state) (Z, Z)
     emissionprob_ = TableAttribute("e")  # p(symbol | state) (Z, V)
@@ -136,16 +138,17 @@ class SequenceHMM:
 
         symbols: names of its tokens. settings: other arguments of the constructor.
 
-        Raises ValueError for an HMM with an end mark, and if there are not as many symbols.
+        Raises ValueError for an HMM with an end mark, and for symbols that are not as many
+        different strings.
         """
         if hmm.end is not None:
             raise ValueError("a SequenceHMM has no end mark; give an HMM whose end is None")
-        names = None if symbols is None else tuple(symbols)
-        if names is not None and len({*names}) != hmm.vocabulary_size:
-            raise ValueError(f"the HMM has {hmm.vocabulary_size} tokens, not {len(names)} symbols")
-        size = hmm.vocabulary_size
-        model = cls(hmm.num_states, None if names else size, symbols=symbols, **settings)
-        model._become(hmm.to("cpu", torch.float64), Alphabet(size, names))
+        size, names = hmm.vocabulary_size, None if symbols is None else list(symbols)
+        alphabet = Alphabet.asked_for(None, names) or Alphabet(size)
+        if alphabet.size != size:
+            raise ValueError(f"the HMM has {size} tokens, not {alphabet.size} symbols")
+        model = cls(hmm.num_states, size if names is None else None, symbols=names, **settings)
+        model._become(hmm.to("cpu", torch.float64), alphabet)
         return model
 
     @classmethod
@@ -174,7 +177,7 @@ class SequenceHMM:
         check_settings(self)
         given = read(X, lengths)
         warn_of_lengths(y, lengths, given.joined, sum(len(s.values) for s in given.sequences))
-        alphabet = Alphabet.of(given, self.n_symbols, self.symbols)
+        alphabet = self._alphabet_for(given)
         rows = alphabet.rows(given)
         found = fit(self, rows, seed_of(self.random_state), self._known())
         self._become(found.hmm, alphabet, found.history, found.converged, rows.observed)
@@ -182,7 +185,7 @@ class SequenceHMM:
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> SequenceHMM:
-        """One step of Baum-Welch on some sequences, of a stream that does not end.
+        """One step of Baum-Welch on some sequences, of a stream that does not end; `y` is not used.
 
         The first call sets the symbols, from `n_symbols`, `symbols` or what it is given. Step
         number k goes (k + 1)^-0.6 of the way from the tables to those that fit its sequences.
@@ -191,11 +194,12 @@ class SequenceHMM:
         if self.optimizer != "baum-welch":
             raise ValueError("partial_fit is a step of Baum-Welch; use optimizer='baum-welch'")
         given = read(X, lengths)
+        warn_of_lengths(y, lengths, given.joined, sum(len(s.values) for s in given.sequences))
         if self.__sklearn_is_fitted__():
             alphabet, hmm, steps, observed = self._alphabet, self.hmm_, self.n_batches_, self._seen
             rows = alphabet.rows(given)
         else:
-            alphabet, steps, observed = Alphabet.of(given, self.n_symbols, self.symbols), 0, 0
+            alphabet, steps, observed = self._alphabet_for(given), 0, 0
             rows = alphabet.rows(given)
             hmm = first_tables(self, rows, seed_of(self.random_state), self._known())
         if rows.observed:
@@ -224,19 +228,20 @@ class SequenceHMM:
         return float(scores.sum()), rows.like_given(found)
 
     def decode(
-        self, X: Any, lengths: Any = None, algorithm: Literal["viterbi", "map"] = "viterbi"
+        self, X: Any, lengths: Any = None, algorithm: Literal["viterbi", "map"] | None = "viterbi"
     ) -> tuple[float, np.ndarray | list[np.ndarray]]:
-        """log p(sequences, states), and the states: of the most likely path ("viterbi"), or the
-        most likely one at each position by itself ("map").
+        """log p(sequences, states), and the states: of the most likely path ("viterbi", or None),
+        or the most likely one at each position by itself ("map").
 
         The states are -1 in a sequence of probability zero. Those of "map" may be a path that is
         impossible; the log-probability is -inf then.
         """
         ways = {"viterbi": answers.best_paths, "map": answers.likeliest_states}
-        if algorithm not in ways:
+        way = "viterbi" if algorithm is None else algorithm
+        if way not in ways:
             raise ValueError(f"algorithm must be 'viterbi' or 'map', not {algorithm!r}")
         hmm, rows = self._ask(X, lengths)
-        scores, found = ways[algorithm](hmm, rows)
+        scores, found = ways[way](hmm, rows)
         return float(scores.sum()), rows.like_given(found)
 
     def predict(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
@@ -257,7 +262,11 @@ class SequenceHMM:
         check_unseen(self.unseen)
 
         def number(symbol: Any) -> int:
-            return int(self._rows(read([symbol])).rows[0][0])
+            rows = self._rows(read([symbol])).rows
+            if len(rows) != 1 or len(rows[0]) != 1:
+                count = sum(map(len, rows))
+                raise ValueError(f"a filter takes in one symbol at a time, not {count}; use follow")
+            return int(rows[0][0])
 
         return OnlineFilter(self._model(gapped=True), self.n_symbols_, number)
 
@@ -272,20 +281,23 @@ class SequenceHMM:
     ) -> Any:
         """n sequences (n, length) of what follows `prefix`, without it.
 
-        With `return_states` a second array (n, length) has the states that emitted them.
+        Symbols of the prefix may be missing. With `return_states` a second array (n, length) has
+        the states that emitted them.
         """
         hmm = self._fitted()
-        if n < 1 or length < 0:
+        whole = isinstance(n, Integral) and isinstance(length, Integral)
+        if not whole or n < 1 or length < 0:
             raise ValueError(
-                f"n must be at least 1 and length not below 0, not n={n} and length={length}"
+                "n must be a whole number of at least 1 and length one not below 0, not "
+                f"n={n!r} and length={length!r}"
             )
         generator = torch.Generator().manual_seed(seed_of(random_state))
-        before = None
+        before: torch.Tensor | Carry | None = None
         if prefix is not None and np.size(prefix):
             asked, rows = self._ask(prefix, [np.size(prefix)])
             before = torch.from_numpy(rows.rows[0])
-            if asked is not hmm:  # states after gaps are known of the other model alone
-                raise ValueError("a prefix must have symbols that are known and not missing")
+            if rows.gapped:
+                hmm, before = after_gaps(hmm, asked, before)
         if not return_states:
             return self._alphabet.symbols(hmm.sample(n, length, before, generator).numpy())
         tokens, states = hmm.sample_with_states(n, length, before, generator)
@@ -328,18 +340,18 @@ class SequenceHMM:
 
         One that `save` wrote before is replaced; ValueError if the folder holds anything else.
         """
-        saving.save(self._saved(), Path(folder))
+        saving.save(self._saved(), Path(folder).expanduser())
 
     @classmethod
     def load(cls, folder: str | Path) -> SequenceHMM:
         """A model that `save` wrote; ValueError with one sentence if it is not whole."""
-        found = saving.load(Path(folder))
+        found = saving.load(Path(folder).expanduser())
         try:
             model = cls(**found.settings)
         except TypeError as error:
             raise ValueError(f"{folder} is damaged: {error}") from None
         model._become(found.hmm, found.alphabet, found.history, found.converged, found.observed)
-        model.n_batches_ = found.batches
+        model.n_batches_, model.init_scores_ = found.batches, found.scores
         return model
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
@@ -409,6 +421,26 @@ class SequenceHMM:
         self.init_scores_ = self.history_[-1:]
         self._tables: dict[str, np.ndarray] = {}
 
+    def _alphabet_for(self, given: Given) -> Alphabet:
+        """The symbols to fit: of the settings, of emissions that are kept, or of the sequences."""
+        n_symbols, symbols = self.n_symbols, self.symbols
+        kept = self._kept_alphabet()
+        if kept is not None:
+            symbols = kept.names if symbols is None else symbols
+            n_symbols = kept.size if n_symbols is None and symbols is None else n_symbols
+        return Alphabet.of(given, n_symbols, symbols)
+
+    def _kept_alphabet(self) -> Alphabet | None:
+        """The symbols of the emissions that Baum-Welch begins with; None if it draws them."""
+        if self.optimizer != "baum-welch" or "e" in random_letters(self):
+            return None
+        if self.initial is not None:
+            return Alphabet(self.initial.vocabulary_size)
+        if self.__sklearn_is_fitted__():
+            return self._alphabet
+        tables = getattr(self, "_tables", {})
+        return Alphabet(tables["e"].shape[1]) if "e" in tables else None
+
     def _known(self) -> HMM | dict[str, np.ndarray]:
         """What tables come from that fitting does not draw."""
         return self.hmm_ if self.__sklearn_is_fitted__() else getattr(self, "_tables", {})
@@ -419,8 +451,16 @@ class SequenceHMM:
         return self.hmm_
 
     def _saved(self) -> saving.Saved:
-        hmm, facts = self._fitted(), (self.history_, self.converged_, self._seen, self.n_batches_)
-        return saving.Saved(self.get_params(), hmm, self._alphabet, *facts)
+        return saving.Saved(
+            self.get_params(),
+            self._fitted(),
+            self._alphabet,
+            self.history_,
+            self.converged_,
+            self._seen,
+            self.n_batches_,
+            self.init_scores_,
+        )
 
     def _ask(self, X: Any, lengths: Any) -> tuple[HMM, Rows]:
         """The HMM to ask about these sequences, and the sequences in numbers."""

@@ -13,7 +13,7 @@ from bighmm.sequences.beginnings import first_tables, random_letters
 from bighmm.sequences.descent import fit_parameters
 from bighmm.sequences.progress import Progress, warn_if_improving
 from bighmm.sequences.rows import Rows
-from bighmm.sequences.settings import Settings
+from bighmm.sequences.settings import TABLES, Settings
 
 
 class Fitted(NamedTuple):
@@ -35,6 +35,12 @@ def fit(settings: Settings, rows: Rows, seed: int, known: HMM | Mapping[str, np.
             f"there is no optimizer {settings.optimizer!r}; use 'baum-welch' or 'adamw'"
         )
     tables = settings.optimizer == "baum-welch"
+    if not tables and not isinstance(known, HMM) and known:
+        name = f"{TABLES[next(iter(known))]}_"
+        raise ValueError(
+            f"{name} was set, but optimizer='adamw' begins at random; use 'baum-welch' with "
+            "init_params"
+        )
     all_given = tables and random_letters(settings) == ""  # then every beginning is the same
     found: list[tuple[HMM, Progress]] = []
     for beginning in range(1 if all_given else settings.n_init):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bighmm.hmm import HMM
 from bighmm.infer.counts import Sums, check_table
+from bighmm.infer.sequences import Carry
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
@@ -31,15 +32,20 @@ def with_gaps(model: Model, unseen: float = 0.0) -> Model:
 
     Raises ValueError where a table over all states would be too large.
     """
-    size, known = model.num_states, model.vocabulary_size
-    check_table(model, size * max(size, known))
-    table = model.support.emission_rows(model.emission, slice(None)).T  # (V, Z)
-    more = table.new_zeros(2, size)
+    table = _whole_table(model)
+    more = table.new_zeros(2, model.num_states)
     more[1] = math.log(unseen) if unseen else -torch.inf
-    table = torch.cat([table + math.log1p(-unseen), more])
-    return dataclasses.replace(
-        model, emissions=EmissionTable(table), support=Dense(size, known + 2), end=None
-    )
+    return _dense(model, torch.cat([table + math.log1p(-unseen), more]))
+
+
+def after_gaps(model: Model, gapped: HMM, ids: Tensor) -> tuple[HMM, Carry]:
+    """A dense form of the model, and what it knows after ids (T,) of its form `with_gaps`.
+
+    After a gap any state may be alive, also those that cannot emit the last symbol.
+    """
+    carry = gapped.carry_after(ids.unsqueeze(0))
+    carry = dataclasses.replace(carry, tokens=torch.zeros_like(carry.tokens))  # any known one
+    return HMM.of(_dense(model, _whole_table(model))), carry
 
 
 def without_gaps(counts: Sums, support: Support) -> Sums:
@@ -66,3 +72,15 @@ class WithGaps(Parameterisation):
     def forward(self, kept: Tensor | None = None) -> Model:
         assert kept is None, "there is no state dropout here"
         return with_gaps(self.inner())
+
+
+def _whole_table(model: Model) -> Tensor:
+    """log p(symbol | state) (V, Z) of all states; ValueError where it would be too large."""
+    check_table(model, model.num_states * max(model.num_states, model.vocabulary_size))
+    return model.support.emission_rows(model.emission, slice(None)).T.contiguous()
+
+
+def _dense(model: Model, table: Tensor) -> Model:
+    """The model with other emissions (V, Z), which any state may have."""
+    support = Dense(model.num_states, len(table))
+    return dataclasses.replace(model, emissions=EmissionTable(table), support=support, end=None)

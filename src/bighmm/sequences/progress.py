@@ -28,7 +28,7 @@ class Progress:
         """compared: whether it was measured in the same way as the one before."""
         if self.history and compared:
             self.gain = log_prob - self.history[-1]
-            self.converged = abs(self.gain) < self.limit
+            self.converged = bool(abs(self.gain) < self.limit)  # the limit may be NumPy's
         self.history.append(log_prob)
         if self.settings.verbose:
             self._tell()

@@ -9,6 +9,8 @@ import numpy as np
 from torch import Tensor
 
 MISSING = -1
+MASKED = type(np.ma.masked)  # of what NumPy has for a single masked value
+LARGEST = 2**63 - 1
 SCALARS = (int, float, str, np.generic, type(None))
 FORMS = "a list of arrays or one array of whole numbers, or of strings"
 
@@ -52,12 +54,12 @@ def read(X: Any, lengths: Any = None) -> Given:
         given, X = X, _array(X)
         if X.ndim == 0:
             raise ValueError(f"sequences must be {FORMS}, not {type(given).__name__}")
+    if len(X) == 0:
+        raise ValueError("there are no sequences")
     if _is_column(X):
         X = [row[0] for row in X]
     if _are_several(X):
         return Given([_sequence(row, number) for number, row in enumerate(X)], joined=False)
-    if len(X) == 0:
-        raise ValueError("there are no sequences")
     return Given([_sequence(X, 0)], joined=True)
 
 
@@ -65,8 +67,13 @@ def warn_of_lengths(y: Any, lengths: Any, joined: bool, positions: int) -> None:
     """Warn where the second argument looks like the lengths that hmmlearn takes there."""
     if y is None or lengths is not None or not joined:
         return
-    sizes = np.asarray(y)
-    if sizes.ndim == 1 and sizes.dtype.kind in "iu" and sizes.sum() == positions:
+    try:
+        sizes = np.asarray(y)
+    except ValueError:  # lists of unequal length, which are no lengths
+        return
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 1).any():
+        return
+    if sizes.sum() == positions:
         warnings.warn(
             "y is not used; if these are lengths of sequences, give them as lengths=…",
             UserWarning,
@@ -116,10 +123,14 @@ def _array(values: Any) -> np.ndarray:
         return values
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
+    elif isinstance(values, (list, tuple)) and MASKED in {*map(type, values)}:
+        values = [None if value is np.ma.masked else value for value in values]
     try:
         found = np.asarray(values)
     except ValueError:  # lists of unequal length inside
         return np.empty((0, 0), object)
+    if found.dtype.kind == "T":  # NumPy's strings of any length
+        found = found.astype(object)
     if found.dtype.kind in "US":  # numbers or NaN may have become strings, too
         found = np.array(values, dtype=object)
     return found
@@ -147,7 +158,7 @@ def _sequence(values: Any, number: int) -> Sequence:
             raise _not_symbols(row, number)
     elif row.dtype.kind not in "iu":
         raise _not_symbols(row, number)
-    return _numbers(np.where(known, row, MISSING).astype(np.int64), number)
+    return _numbers(row, known, number)
 
 
 def _of_objects(row: np.ndarray, known: np.ndarray, number: int) -> Sequence:
@@ -159,20 +170,24 @@ def _of_objects(row: np.ndarray, known: np.ndarray, number: int) -> Sequence:
         return Sequence(row, ~known, "strings" if len(present) else "unknown")
     if not all(_is_whole(value) for value in present):
         raise _not_symbols(row, number)
-    found = np.full(len(row), MISSING, np.int64)
-    found[known] = [int(value) for value in present]
-    return _numbers(found, number)
+    return _numbers(row, known, number)
 
 
-def _numbers(row: np.ndarray, number: int) -> Sequence:
-    """Whole numbers, with MISSING where they are missing."""
-    if len(row) and int(row.min()) < MISSING:
-        raise ValueError(
-            f"sequence {number} has the symbol {row.min()}; symbols go from 0 on, and -1 is one "
-            "that is missing"
-        )
-    missing = row == MISSING
-    return Sequence(row, missing, "unknown" if missing.all() else "numbers")
+def _numbers(row: np.ndarray, known: np.ndarray, number: int) -> Sequence:
+    """Whole numbers of any type; those that are not known or MISSING are missing."""
+    found, present = np.full(len(row), MISSING, np.int64), row[known]
+    if len(present):
+        least, most = int(present.min()), int(present.max())
+        if least < MISSING:
+            raise ValueError(
+                f"sequence {number} has the symbol {least}; symbols go from 0 on, and -1 is one "
+                "that is missing"
+            )
+        if most > LARGEST:
+            raise ValueError(f"sequence {number} has the symbol {most}, which is too large")
+        found[known] = present
+    missing = found == MISSING
+    return Sequence(found, missing, "unknown" if missing.all() else "numbers")
 
 
 def _is_missing(value: Any) -> bool:

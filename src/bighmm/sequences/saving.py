@@ -39,7 +39,7 @@ from bighmm.sequences.old_names import RENAMED
 from bighmm.sequences.settings import check_saved
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-FORMATS = ("bighmm.SequenceHMM 1", "bighmm.SequenceHMM 2", "bighmm.SequenceHMM 3")
+FORMATS = tuple(f"bighmm.SequenceHMM {number}" for number in (1, 2, 3, 4))
 TRANSITION, SUPPORT = "transition.", "support."  # what names of tensors begin with
 TOLERANCE = 1e-3  # the largest logarithm of a sum of probabilities
 MOST_MOVES = 1 << 24  # probabilities of moves that are looked at, all of 4,096 states
@@ -56,6 +56,7 @@ class Saved:
     converged: bool
     observed: int  # symbols that were fitted
     batches: int  # that `partial_fit` was given
+    scores: list[float]  # log p that was reached from each beginning
 
 
 def save(saved: Saved, folder: Path) -> None:
@@ -77,7 +78,7 @@ def write(saved: Saved, folder: Path) -> None:
     tensors = {"start": hmm.start, "emission": hmm.emission}
     tensors |= {f"{TRANSITION}{n}": t for n, t in enumerate(hmm.transitions.operands)}
     tensors |= {f"{SUPPORT}{name}": t for name, t in of_support.items()}
-    config = {
+    config: dict[str, Any] = {
         "format": FORMATS[-1],
         "settings": settings,
         "support": support,
@@ -88,19 +89,22 @@ def write(saved: Saved, folder: Path) -> None:
         "converged": saved.converged,
         "observed": saved.observed,
         "batches": saved.batches,
+        "scores": saved.scores,
     }
     write_tensors(folder / WEIGHTS, tensors)
     files = {WEIGHTS: sha256_of(folder / WEIGHTS)}
-    write_sealed(folder / CONFIG, config | {"files": files})
+    write_sealed(folder / CONFIG, _plain(config) | {"files": files})
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON has it."""
+    """The value as JSON has it."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray | Tensor):
         return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def load(folder: Path) -> Saved:
@@ -131,6 +135,7 @@ def _load(folder: Path) -> Saved:
             config.converged,
             config.observed,
             config.batches,
+            config.history[-1:] if config.scores is None else config.scores,
         )
     except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
         if str(folder) in str(error):
@@ -163,6 +168,7 @@ class Config:
     converged: bool = False
     observed: Count = 0
     batches: Count = 0
+    scores: list[float] | None = None  # before format 4 they were not kept
 
 
 def _alphabet(config: Config) -> Alphabet:

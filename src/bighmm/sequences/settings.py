@@ -94,8 +94,7 @@ def check_settings(settings: Settings) -> None:
         value = getattr(settings, name)
         if name in OPTIONAL and value is None:
             continue
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        check_count(name, value)
     for name in NUMBERS:
         value = getattr(settings, name)
         if name in OPTIONAL and value is None:
@@ -114,6 +113,11 @@ def check_settings(settings: Settings) -> None:
     check_unseen(settings.unseen)
     if settings.optimizer == "adamw":
         _check_descent(settings)
+
+
+def check_count(name: str, value: Any) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
 def check_unseen(unseen: str) -> None:
@@ -144,5 +148,7 @@ def _check_descent(settings: Settings) -> None:
         given.append("init_params")
     if settings.initial is not None:
         given.append("initial")
+    if settings.smoothing:
+        given.append("smoothing")
     if given:
         raise ValueError(f"{given[0]} is for optimizer='baum-welch'; leave it out for 'adamw'")

@@ -40,12 +40,12 @@ class TableAttribute:
         states = model.hmm_.num_states if fitted else model.n_states
         tables = tables_of(model.hmm_) if fitted else model.__dict__.get("_tables", {})
         tables = tables | {self.letter: checked_table(self.letter, value, states)}
+        alphabet = _alphabet_of(model, tables["e"].shape[1]) if "e" in tables else None
         hmm = hmm_of(tables)
         if hmm is None:
             model._tables = tables
         else:
-            same = fitted and model.n_symbols_ == hmm.vocabulary_size
-            model._become(hmm, model._alphabet if same else Alphabet(hmm.vocabulary_size))
+            model._become(hmm, alphabet)
 
 
 def checked_table(letter: str, value: Any, states: int) -> np.ndarray:
@@ -70,6 +70,25 @@ def hmm_of(tables: dict[str, np.ndarray]) -> HMM | None:
     if {*tables} < {*TABLES}:
         return None
     return HMM.from_probs(*(torch.from_numpy(tables[letter]) for letter in TABLES))
+
+
+def _alphabet_of(model: Any, size: int) -> Alphabet:
+    """The symbols of a model whose emissions have so many columns; ValueError if they are others.
+
+    Those that it has, if it is fitted and has as many; or those of its settings.
+    """
+    fitted = model._alphabet if model.__sklearn_is_fitted__() else None
+    if fitted is not None and fitted.size == size:
+        return fitted
+    found = Alphabet.asked_for(model.n_symbols, model.symbols)
+    if found is None:  # numbers may become more or fewer, strings may not
+        found = Alphabet(size) if fitted is None or fitted.names is None else fitted
+    if found.size != size:
+        raise ValueError(
+            f"emissionprob_ must have a column for each of the {found.size} symbols, not {size} "
+            "columns"
+        )
+    return found
 
 
 def tables_of(hmm: HMM) -> dict[str, np.ndarray]:
