@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from bighmm.answers.objects import VERSION
 from bighmm.cli.main import main
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -56,7 +57,7 @@ def ask(bighmm):
         assert done.status == 0, done.err
         assert done.out.endswith("\n") and done.out.count("\n") == 1
         found = json.loads(done.out, parse_constant=lambda name: pytest.fail(name))
-        assert isinstance(found, dict)
+        assert isinstance(found, dict) and found["version"] == VERSION
         return found
 
     return ask

@@ -404,7 +404,7 @@ def test_write_corpus_from_documents_of_ids(tmp_path):
         "tokens": 5,
         "lines": 2,
         "documents": 2,
-        "unknown": 0,
+        "unknown_tokens": 0,
         "unknown_rate": 0,
         "longest_line": 2,
     }

@@ -229,7 +229,7 @@ class TestAnswers:
             assert {word.word for word in row.words} == {"<unk>", "a", "b"}  # no end mark
             for word in row.words:
                 place = lm.tokenizer.words.index(word.word)
-                assert word.log_prob == pytest.approx(float(log_probs[place]))
+                assert word.log_prob_filling == pytest.approx(float(log_probs[place]))
         (top, *_) = gap_words(lm, "a ___2 b ___", 1).gaps
         assert top.words == found.gaps[0].words[:1]
 

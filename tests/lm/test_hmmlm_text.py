@@ -32,7 +32,7 @@ def test_scores(lm):
     for place, word in enumerate(found.words):
         ids = lm.encode("a c\n")
         wanted = lm.hmm().next_token([ids[:place]])[0, ids[place]]
-        assert word.log_prob == pytest.approx(float(wanted), abs=1e-5)
+        assert word.log_prob_next == pytest.approx(float(wanted), abs=1e-5)
     many = lm.score(["a c", "zebra"])
     assert many[0].log_prob == pytest.approx(whole) and many[1].unknown == ["zebra"]
 
@@ -54,7 +54,7 @@ def test_states(lm):
     best = lm.hmm().viterbi([ids])
     assert [one.state for one in tagged.words] == best.states[0].tolist()
     assert tagged.log_prob_path == pytest.approx(float(best.log_prob))
-    assert tagged.log_prob == pytest.approx(lm.log_prob("a c b", ended=False), rel=1e-5)
+    assert tagged.log_prob_begins == pytest.approx(lm.log_prob("a c b", ended=False), rel=1e-5)
     found = lm.posterior("a c b", top=99)
     for one, tag in zip(found.words, tagged.words, strict=True):
         assert sum(state.prob for state in one.states) == pytest.approx(1, abs=1e-5)

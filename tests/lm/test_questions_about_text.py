@@ -113,8 +113,8 @@ def test_next_words(lm, prefix):
     assert len(found) == lm.tokenizer.size and sum(w.prob for w in found) == pytest.approx(1)
     for word in found:
         place = [lm.tokenizer.token(i) for i in range(lm.tokenizer.size)].index(word.word)
-        assert word.log_prob == pytest.approx(float(expected[place]))
-        assert word.prob == pytest.approx(math.exp(word.log_prob))
+        assert word.log_prob_next == pytest.approx(float(expected[place]))
+        assert word.prob == pytest.approx(math.exp(word.log_prob_next))
     assert [w.prob for w in found] == sorted((w.prob for w in found), reverse=True)
     assert next_words(lm, prefix, 3) == found[:3] and len(next_words(lm, prefix)) == 10
     with pytest.raises(ValueError, match="n must be at least 1, not 0"):
@@ -127,7 +127,7 @@ def test_next_words_under_a_rule(hmm):
     expected = hmm.next_token(PREFIX, rule, 4)
     assert sum(word.prob for word in found) == pytest.approx(1, abs=1e-5)
     assert {word.word for word in found} == {f"w{i}" for i in range(8) if i != 4} | {"<unk>"}
-    assert found[0].log_prob == pytest.approx(float(expected.max()))
+    assert found[0].log_prob_next == pytest.approx(float(expected.max()))
     assert next_words(hmm, PREFIX, 5, rule) == next_words(hmm, PREFIX, 5, rule, DEFAULT_LENGTH)
     (only,) = next_words(hmm, "", rule=rule, length=1)
     assert only.word == "w3" and only.prob == pytest.approx(1)

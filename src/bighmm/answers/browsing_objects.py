@@ -207,7 +207,7 @@ class ComparedWord(TypedDict):
     word: Annotated[str | None, "What stands between spaces; null for the end mark."]
     bits: Annotated[list[float | None], "Its surprisal by model; null for probability zero."]
     difference: Annotated[float | None, "The second model's bits less the first one's."]
-    unknown: Annotated[list[bool], "Whether a part of it is not in the vocabulary, by model."]
+    is_unknown: Annotated[list[bool], "Whether a part of it is not in the vocabulary, by model."]
 
 
 class ComparedLine(TypedDict):

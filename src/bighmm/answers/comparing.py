@@ -45,7 +45,7 @@ def _line(line: comparing.ComparedLine) -> ComparedLine:
                 word=word.word,
                 bits=[*word.bits],
                 difference=word.bits[1] - word.bits[0] if len(word.bits) > 1 else None,
-                unknown=word.unknown,
+                is_unknown=word.is_unknown,
             )
             for word in line.words
         ],

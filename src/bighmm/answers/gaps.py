@@ -63,7 +63,7 @@ def fill(
                 "gap": place.gap,
                 "word": place.word,
                 "words": [
-                    {"word": one.word, "prob": one.prob, "log_prob_filling": one.log_prob}
+                    {"word": one.word, "prob": one.prob, "log_prob_filling": one.log_prob_filling}
                     for one in place.words
                 ],
             }

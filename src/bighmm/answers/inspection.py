@@ -28,7 +28,7 @@ def tag(lm: LM, text: str, words: int = 6) -> Tags:
             text=text,
             unknown=unknown_words(lm.tokenizer, text),
             log_prob_path=found.log_prob_path,
-            log_prob_begins=found.log_prob,
+            log_prob_begins=found.log_prob_begins,
             tokens=found.rows,
         )
     )

@@ -33,7 +33,7 @@ class WordScore(TypedDict):
     word: Annotated[str, "The token, as the vocabulary has it."]
     log_prob_next: Annotated[LogProb, "log p(word | words before it)."]
     surprisal_bits: Annotated[float | None, "-log2 p(word | words before it)."]
-    unknown: Annotated[bool, "Whether it stands for a word that the vocabulary does not have."]
+    is_unknown: Annotated[bool, "Whether it stands for a word that the vocabulary does not have."]
 
 
 class ScoredText(TypedDict):
@@ -242,7 +242,9 @@ class Perplexity(TypedDict):
     perplexity: Annotated[float | None, "exp(-log_prob / tokens); null where it is infinite."]
     log_prob: Annotated[LogProb, "log p(the text with all its end marks)."]
     tokens: Annotated[int, "Every token counts, end marks and unknown words too."]
-    unknown: Annotated[int, "Tokens that stand for words which the vocabulary does not have."]
+    unknown_tokens: Annotated[
+        int, "How many of them stand for words which the vocabulary does not have."
+    ]
     perplexity_known: Annotated[
         float | None, "The perplexity of the other tokens, each given all that stands before it."
     ]

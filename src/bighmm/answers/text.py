@@ -33,9 +33,9 @@ def scored_text(found: questions.Score) -> ScoredText:
         result["words"] = [
             {
                 "word": word.word,
-                "log_prob_next": word.log_prob,
-                "surprisal_bits": -word.log_prob / math.log(2),
-                "unknown": word.unknown,
+                "log_prob_next": word.log_prob_next,
+                "surprisal_bits": -word.log_prob_next / math.log(2),
+                "is_unknown": word.is_unknown,
             }
             for word in found.words
         ]
@@ -62,7 +62,8 @@ def next_words(
             prefix=prefix,
             unknown=unknown_words(lm.tokenizer, prefix),
             next=[
-                {"word": one.word, "prob": one.prob, "log_prob_next": one.log_prob} for one in found
+                {"word": one.word, "prob": one.prob, "log_prob_next": one.log_prob_next}
+                for one in found
             ],
         )
     )

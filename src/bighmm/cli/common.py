@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
+from bighmm.answers.objects import VERSION
 from bighmm.answers.plain import finite
 from bighmm.base import launch
 from bighmm.base.settings import check_at_least_one as at_least_one
@@ -210,8 +211,12 @@ def check_blocks(argv: list[str]) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line of standard output; null where a number is not finite."""
-    print(json.dumps(finite(value), ensure_ascii=False, allow_nan=False))
+    """One JSON object on one line of standard output, with the version of the form.
+
+    null stands where a number is not finite.
+    """
+    found = {"version": VERSION, **finite(value)}
+    print(json.dumps(found, ensure_ascii=False, allow_nan=False))
 
 
 def out() -> Console:

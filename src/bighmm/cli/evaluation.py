@@ -73,15 +73,19 @@ def eval_command(argv: list[str]) -> None:
 
 
 def _print(found: Perplexity, contexts: int) -> None:
+    from bighmm.lm.opening import WHOLE
+
     console = out()
+    part = "whole-text" if found["split"] == WHOLE else found["split"]
     console.print(
-        f"{found['split']} perplexity [bold]{_number(found['perplexity'], 2)}[/] over "
+        f"{part} perplexity [bold]{_number(found['perplexity'], 2)}[/] over "
         f"{found['tokens']:,} tokens (log-probability {_number(found['log_prob'], 1)} nats)"
     )
-    if found["unknown"]:
+    if found["unknown_tokens"]:
         known = found["perplexity_known"]
         console.print(
-            f"unknown words: {found['unknown']:,} tokens ({found['unknown'] / found['tokens']:.1%})"
+            f"unknown words: {found['unknown_tokens']:,} tokens "
+            f"({found['unknown_tokens'] / found['tokens']:.1%})"
             + ("" if known is None else f"; the others have perplexity {known:.2f}")
         )
     anew = found["convention"] == "reset"

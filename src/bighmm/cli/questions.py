@@ -56,7 +56,6 @@ class ScoreArguments:
 def score_command(argv: list[str]) -> None:
     """Print the log-probability of every line of standard input."""
     arguments = parse(ScoreArguments, argv, "score")
-    from bighmm.answers.objects import VERSION
     from bighmm.answers.text import scored_text
     from bighmm.lm.questions import scores
 
@@ -78,7 +77,7 @@ def score_command(argv: list[str]) -> None:
         _show_progress(count)
     note_unknown(lm, list(unknown))
     if arguments.as_json:
-        print_json({"version": VERSION, "lines": answered})
+        print_json({"lines": answered})
 
 
 def _print_scored(found: ScoredText) -> None:

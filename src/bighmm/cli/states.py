@@ -163,7 +163,8 @@ def _print_csv(states: list[State]) -> None:
     columns = ("state", "block", "share", "prob_word", "prob_end", "starts_anew")
     write([*columns, "word", "prob"])
     for row in states:
-        shown = ["" if row[name] is None else row[name] for name in columns]
+        values = dict(row)
+        shown = ["" if values[name] is None else values[name] for name in columns]
         for one in row["words"]:
             write([*shown, one["word"], one["prob"]])
 

@@ -201,7 +201,8 @@ def describe(corpus: Corpus, *, most: int = 20) -> dict[str, Any]:
         bounds = sentence_bounds(tokens, tokenizer.end, corpus.documents(name))
         longest = int((np.diff(bounds) - (tokens[bounds[1:] - 1] == tokenizer.end)).max())
         splits[name] = {
-            **{key: entry[key] for key in ("tokens", "lines", "documents", "unknown")},
+            **{key: entry[key] for key in ("tokens", "lines", "documents")},
+            "unknown_tokens": entry["unknown"],
             "unknown_rate": entry["unknown"] / entry["tokens"],
             "longest_line": longest,
         }

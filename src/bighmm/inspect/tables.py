@@ -92,7 +92,7 @@ class TaggedTable(NamedTuple):
     """A text with its likeliest states; it may go on."""
 
     log_prob_path: float  # log p(text, states)
-    log_prob: float  # log p(text)
+    log_prob_begins: float  # log p(text)
     rows: list[Any]  # {"word", "state", "prob": p(state | text), "words"} of each token
 
 
@@ -108,7 +108,7 @@ def tag_table(lm: HMMLM, text: str, *, words: int = 6) -> TaggedTable:
         {"word": one.word, "state": one.state, "prob": one.prob, "words": names[one.state]}
         for one in found.words
     ]
-    return TaggedTable(found.log_prob_path, found.log_prob, rows)
+    return TaggedTable(found.log_prob_path, found.log_prob_begins, rows)
 
 
 def state_table(
@@ -176,7 +176,7 @@ def posterior_table(
         }
         for one in found.words
     ]
-    return found.log_prob, rows
+    return found.log_prob_begins, rows
 
 
 def words_by_state(lm: HMMLM, states: list[int], number: int) -> dict[int, list[str]]:

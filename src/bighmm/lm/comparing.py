@@ -28,7 +28,7 @@ class ComparedWord:
 
     word: str | None
     bits: list[float]  # infinite where its probability is zero
-    unknown: list[bool]  # whether it has a token that stands for unknown words
+    is_unknown: list[bool]  # whether it has a token that stands for unknown words
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class CorpusEvaluation(Evaluation):
 
     unigram_perplexity: float | None  # None: there is no training text to count
     largest_deviation_from_one: float | None = None  # None: not checked
-    unknown: int  # tokens that stand for words that are not in the vocabulary
+    unknown_tokens: int  # those that stand for words that are not in the vocabulary
     perplexity_known: float | None  # of all other tokens; None if there are none
 
 
@@ -106,7 +106,7 @@ def _evaluate_corpus(
         **dataclasses.asdict(found),
         unigram_perplexity=unigram,
         largest_deviation_from_one=deviation,
-        unknown=unknown,
+        unknown_tokens=unknown,
         perplexity_known=_perplexity_known(lm, corpus, split, found, unknown),
     )
 

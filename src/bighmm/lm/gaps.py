@@ -27,7 +27,6 @@ from bighmm.infer.rules import Rule
 from bighmm.lm.gapped_text import Filled, GappedText, Lengths
 from bighmm.lm.protocol import LM
 from bighmm.lm.questions import (
-    WordProb,
     check_texts,
     hmm_of,
     likeliest_words,
@@ -72,12 +71,21 @@ class LengthProb:
 
 
 @dataclass(frozen=True)
+class GapWord:
+    """A token and its probability at a position of a gap."""
+
+    word: str
+    prob: float  # p(word there | all that is known)
+    log_prob_filling: float  # its logarithm
+
+
+@dataclass(frozen=True)
 class GapWords:
     """The likeliest words at one position of a gap, both counted from 1."""
 
     gap: int
     word: int
-    words: list[WordProb]
+    words: list[GapWord]
 
 
 @dataclass(frozen=True)
@@ -204,10 +212,10 @@ def gap_words(
         found = word_probs(hmm, gapped, ends).words
     else:
         found = ruled.word_probs(gapped.choices[0])
-    words = [
-        GapWords(gap, word, likeliest_words(lm.tokenizer, row, n))
-        for (gap, word), row in zip(places, found, strict=True)
-    ]
+    words = []
+    for (gap, place), row in zip(places, found, strict=True):
+        likely = likeliest_words(lm.tokenizer, row, n)
+        words.append(GapWords(gap, place, [GapWord(word, math.exp(p), p) for word, p in likely]))
     return GapAnswer(lengths, words)
 
 

@@ -36,8 +36,8 @@ class WordScore:
     """A token of a line and its probability given those before it."""
 
     word: str
-    log_prob: float  # in nats
-    unknown: bool  # whether the word is not in the vocabulary
+    log_prob_next: float  # log p(word | those before it), in nats
+    is_unknown: bool  # whether the word is not in the vocabulary
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Score:
 
 @dataclass(frozen=True)
 class WordProb:
-    """A token of the vocabulary and its probability."""
+    """A token of the vocabulary and its probability after a text."""
 
     word: str
     prob: float
-    log_prob: float
+    log_prob_next: float  # the logarithm of `prob`, in nats
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def next_words(
         rule, no_unk = without_unknown(lm.tokenizer, rule), False
     if rule is None and isinstance(predictor, HMM) and not no_unk:
         best = predictor.best_next(torch.tensor([lm.encode(prefix)], dtype=torch.long), n)
-        return _words(lm.tokenizer, best.tokens[0], best.log_prob[0])
+        found = _words(lm.tokenizer, best.tokens[0], best.log_prob[0])
+        return [WordProb(word, math.exp(log_prob), log_prob) for word, log_prob in found]
     log_probs = next_log_probs(lm, prefix, rule, length)
     if rule is not None and not bool((log_probs > -torch.inf).any()):
         room = check_length(length, rule)
@@ -128,7 +129,8 @@ def next_words(
         raise ValueError(reason or f"the rule {rule} has probability zero after this prefix")
     if no_unk:
         log_probs = without_tokens(log_probs.unsqueeze(0), unknown_ids(lm.tokenizer)).squeeze(0)
-    return likeliest_words(lm.tokenizer, log_probs, n)
+    found = likeliest_words(lm.tokenizer, log_probs, n)
+    return [WordProb(word, math.exp(log_prob), log_prob) for word, log_prob in found]
 
 
 def sample(
@@ -219,8 +221,11 @@ def next_log_probs(
     return hmm_of(lm, "answers under a rule").next_token(ids, None, ended, remaining)[0]
 
 
-def likeliest_words(tokenizer: Tokenizer, log_probs: Tensor, n: int) -> list[WordProb]:
-    """The n likeliest tokens by log_probs (V,), the likeliest first, without impossible ones."""
+def likeliest_words(tokenizer: Tokenizer, log_probs: Tensor, n: int) -> list[tuple[str, float]]:
+    """The n likeliest tokens by log_probs (V,), and theirs, the likeliest first.
+
+    Impossible ones are left out.
+    """
     top = log_probs.topk(min(n, len(log_probs)))
     return _words(tokenizer, top.indices, top.values)
 
@@ -286,10 +291,10 @@ def _draw_step_by_step(
         return collect(step, n, room, lm.tokenizer.end, stepper.device)
 
 
-def _words(tokenizer: Tokenizer, ids: Tensor, log_probs: Tensor) -> list[WordProb]:
+def _words(tokenizer: Tokenizer, ids: Tensor, log_probs: Tensor) -> list[tuple[str, float]]:
     """Tokens (n,) with their log-probabilities (n,), without impossible ones."""
     return [
-        WordProb(tokenizer.token(i), math.exp(p), p)
+        (tokenizer.token(i), p)
         for i, p in zip(ids.tolist(), log_probs.tolist(), strict=True)
         if p > -math.inf
     ]

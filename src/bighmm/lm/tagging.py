@@ -27,7 +27,7 @@ class TaggedText:
 
     words: list[TaggedWord]
     log_prob_path: float  # log p(text, path)
-    log_prob: float  # log p(text), without an end mark
+    log_prob_begins: float  # log p(text), without an end mark
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TextPosterior:
     """A text, which may go on, with the likeliest states of each of its tokens."""
 
     words: list[WordStates]
-    log_prob: float  # log p(text), without an end mark
+    log_prob_begins: float  # log p(text), without an end mark
 
 
 @torch.no_grad()

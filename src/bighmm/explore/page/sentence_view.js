@@ -204,7 +204,7 @@ export class SentenceView {
 function combined(score, tags, posterior) {
   const tokens = score.words.map((word, i) => ({
     word: word.word,
-    unknown: word.unknown,
+    unknown: word.is_unknown,
     bits: word.surprisal_bits ?? Infinity,
     state: tags[i]?.state,
     stateWords: tags[i]?.words,
