@@ -76,6 +76,11 @@ def test_a_mistake_is_one_sentence_and_the_next_question_is_answered(bighmm, tra
     assert done.err.startswith("bighmm: ") and said in done.err and done.err.count("\n") == 1
 
 
+def test_quit_after_a_mistake(bighmm, trained):
+    done = bighmm("ask", trained, stdin=b"bogus\nquit\nnext w01\n")
+    assert done.status == 2 and done.out == "" and done.err.count("\n") == 1, done.err
+
+
 def test_other_lines(bighmm, trained):
     done = bighmm("ask", trained, stdin=b"\n# a remark\nhelp\nnext --help\nquit\nnext w01\n")
     assert done.status == 0 and "Ctrl-D ends" in done.out and "usage: bighmm next" in done.out

@@ -54,7 +54,7 @@ HELP = """\
   posterior the name               how likely each state is
   states --word file               what states stand for
   eval                             perplexity
-NAME --help shows all flags of a question. Ctrl-C cancels an answer, Ctrl-D ends."""
+NAME --help shows all flags of a question. Ctrl-C cancels an answer, quit or Ctrl-D ends."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,8 @@ class Asking:
 def _lines(asking: Asking) -> Iterator[str]:
     """The lines of a pipe, or those that are typed at a prompt with history and completion."""
     if not sys.stdin.isatty():
-        yield from sys.stdin
+        for line in sys.stdin:  # not `yield from`, which closes it with the generator
+            yield line
         return
     with _history(asking.completions):
         while True:
