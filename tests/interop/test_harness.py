@@ -205,6 +205,8 @@ def test_error_if_the_harness_is_not_installed(monkeypatch):
     harness.register.cache_clear()
     with pytest.raises(ValueError, match=r"lm-eval is not installed; install bighmm\[lm-eval\]"):
         harness.register()
+    with pytest.raises(SystemExit, match=r"^error: lm-eval is not installed; install bighmm"):
+        harness.main()
 
 
 def test_the_model_is_registered_in_the_harness(lm):

@@ -116,6 +116,17 @@ def test_names_that_are_not_on_the_hub(hub, tmp_path, monkeypatch):
             open_model(name)
 
 
+def test_the_current_folder_and_no_name(run, monkeypatch):
+    for name in ("", " "):
+        with pytest.raises(ValueError, match="the name of the model is empty; give a model's"):
+            open_model(name)
+    with pytest.raises(ValueError, match="there is no model at /"):
+        open_model("/")
+    for folder in (run, run / "model"):
+        monkeypatch.chdir(folder)
+        assert isinstance(open_model("."), HMMLM)
+
+
 def test_a_string_and_the_home_folder(run, monkeypatch):
     monkeypatch.setenv("HOME", str(run.parent))
     for name in (str(run), "~/run", "~/run/model", run / "model"):

@@ -12,6 +12,7 @@ vocabulary count as its unknown word: figures over different vocabularies cannot
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -160,8 +161,16 @@ def register() -> type:
     return register_model("bighmm")(type("BigHMM", (HarnessModel, HarnessLM), {}))
 
 
-if __name__ == "__main__":
-    register()
+def main() -> None:
+    """`lm_eval` with this model added; one sentence if it is not installed."""
+    try:
+        register()
+    except ValueError as error:
+        sys.exit(f"error: {error}")
     from lm_eval.__main__ import cli_evaluate
 
     cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()

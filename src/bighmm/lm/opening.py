@@ -28,10 +28,14 @@ def find_model(path: str | Path) -> Path:
     What is no folder and has the form OWNER/NAME is a model on the Hugging Face hub, which is
     downloaded if it is not cached.
     """
+    if not str(path).strip():
+        raise ValueError("the name of the model is empty; give a model's folder or a run's")
     path = Path(path).expanduser()
+    if not path.name:  # the current folder
+        path = path.absolute()
     if _may_be_on_hub(path):
         return files.hub_folder(str(path))
-    if files.existing_folder(path) is None:
+    if not path.name or files.existing_folder(path) is None:
         raise ValueError(f"there is no model at {path}; give a model's folder or a run's")
     found = files.model_folder(path)
     if found == path and (path / RECIPE).exists():
