@@ -70,6 +70,13 @@ def test_a_model_and_back(lm, tmp_path, name):
     np.testing.assert_array_equal(again.model.log_probs(IDS), read.model.log_probs(IDS))
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_packed_file_of_another_name(kenlm, pack):
+    kenlm.write_bytes(pack(kenlm.read_bytes()))
+    with pytest.raises(ValueError, match=r"it is packed, so its name must end in .gz or .xz"):
+        read_arpa_with_words(kenlm)
+
+
 def test_the_vocabulary_of_a_file(kenlm):
     model, words = read_arpa_with_words(kenlm)
     assert words == ["<unk>", "<eos>", "cat", "the"] and model.end == 1

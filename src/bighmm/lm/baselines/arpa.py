@@ -33,6 +33,7 @@ HIGHEST_BACKOFF = 10.0  # log10 of a backoff weight
 N_GRAMS_AT_ONCE = 1 << 16
 MOST_SHOWN = 200  # bytes of a word in a message
 _NUMBER = re.compile(rb"\s*\d{1,18}\s*")
+PACKED = (b"\x1f\x8b", b"\xfd7zXZ\x00")  # the beginnings of .gz and .xz
 ARPA_ZERO = -99.0  # the logarithm of zero in ARPA files
 
 
@@ -333,6 +334,8 @@ class _ArpaReader:
         """The next line that is not empty."""
         for line in self._file:
             self._line_number += 1
+            if self._line_number == 1 and line.startswith(PACKED):
+                raise self._error("it is packed, so its name must end in .gz or .xz")
             if line := line.strip():
                 return line
         raise self._error("the file is cut short, or is no ARPA file")
