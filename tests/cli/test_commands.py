@@ -18,6 +18,7 @@ import tokenizers
 import torch
 
 import bighmm as bighmm_package
+from bighmm.cli.flags import flags_of_command
 from bighmm.cli.main import COMMANDS
 from bighmm.data import brown
 from bighmm.data.corpus import prepare
@@ -34,6 +35,15 @@ def texts_of(found):
 @pytest.fixture
 def lm(trained):
     return HMMLM.from_pretrained(trained / "model")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_words_for_all(bighmm, command):
+    """No box that opens with a signature, and no flag without a word about it."""
+    shown = bighmm(command, "--help").out
+    assert "Settings(" not in shown and "Arguments(" not in shown and "options options" not in shown
+    flags = flags_of_command(command, COMMANDS[command][0])
+    assert [flag.name for flag in flags if not flag.about] == []
 
 
 def test_help_and_version(bighmm):

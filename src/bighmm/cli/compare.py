@@ -65,7 +65,7 @@ def _show(records: list[RunRecord]) -> None:
     table = Table("", *marks)
     figures = [record.figures() for record in records]
     for name in figures[0]:
-        table.add_row(name.replace("_", " "), *(_shown(found[name]) for found in figures))
+        table.add_row(name.replace("_", " "), *(_figure(found[name]) for found in figures))
     console.print(table)
     if len(records) > 1:
         found = differing(records)
@@ -106,6 +106,13 @@ def curves(found: list[list[tuple[float, float]]]) -> list[str]:
         label = f"{value:8.1f}" if number % 7 == 0 else " " * 8
         lines.append(f"{label} |{''.join(row)}".rstrip())
     return [*lines, " " * 9 + "+" + "-" * (WIDTH + 1), f"{'0':>10}{last:>{WIDTH + 1}.4g}"]
+
+
+def _figure(value: Any) -> str:
+    """A figure of a run: two places, or three digits of what is small."""
+    if not isinstance(value, float):
+        return _shown(value)
+    return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.3g}"
 
 
 def _shown(value: Any) -> str:

@@ -20,7 +20,7 @@ class DataArguments:
     path: Annotated[
         str | None,
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="TEXT", help="The corpus, as for --data."),
+        tyro.conf.arg(metavar="[TEXT]", help="The corpus, as for --data."),
     ] = None
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     as_json: AsJson = False

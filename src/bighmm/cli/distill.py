@@ -80,7 +80,7 @@ class DistillArguments:
         tyro.conf.arg(help="Which of the teacher's pieces of a word count, if it cuts finer."),
     ] = "last"
     iterations: Annotated[int, tyro.conf.arg(help="Passes of k-means, at most.")] = 40
-    seed: int = 1
+    seed: Annotated[int, tyro.conf.arg(help="The same seed, the same labels.")] = 1
     device: Device = "auto"
     out: Annotated[
         Path | None, tyro.conf.arg(help="The labels' folder; without it, one in the cache.")

@@ -67,7 +67,9 @@ class SampleArguments:
     chat: Annotated[
         bool, tyro.conf.arg(help="Prompts are a user's turns, in the model's template.")
     ] = False
-    temperature: float = 1.0
+    temperature: Annotated[
+        float, tyro.conf.arg(help="Below 1 likely words get likelier; 1: the model's own.")
+    ] = 1.0
     top_p: Annotated[
         float, tyro.conf.arg(help="Sample from the likeliest tokens of this probability in all.")
     ] = 1.0

@@ -18,7 +18,7 @@ class RecipesArguments:
     name: Annotated[
         str | None,
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="RECIPE", help="The name of one, or a file."),
+        tyro.conf.arg(metavar="[RECIPE]", help="The name of one, or a file."),
     ] = None
     as_json: AsJson = False
 

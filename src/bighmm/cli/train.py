@@ -284,13 +284,19 @@ def _arguments(
         ("mixed", MixedSettings, field(default=start.mixed)),
     ]
     flags = [
-        (name, _with_switches(kind), field(default=_as(_with_switches(kind), value.default)))
+        (name, _titled(name, kind), field(default=_as(_with_switches(kind), value.default)))
         for name, kind, value in sections
         if name not in without
     ]
     made = dataclasses.make_dataclass("Arguments", [*own, *flags], frozen=True)
     made.__doc__ = about
     return made
+
+
+def _titled(name: str, kind: type) -> Any:
+    """The dataclass of a section, whose flags the help has under its name."""
+    made = _with_switches(kind)
+    return Annotated[made, tyro.conf.arg(name="parameter")] if name == "options" else made
 
 
 @functools.cache

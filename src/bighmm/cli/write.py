@@ -46,7 +46,7 @@ class WriteArguments:
         int,
         tyro.conf.arg(help="Tokens of a text, before its last sentence ends and it begins anew."),
     ] = WriteSettings.stream
-    seed: int = 1
+    seed: Annotated[int, tyro.conf.arg(help="The same seed, the same text.")] = 1
     where: DeviceFlags = field(default_factory=DeviceFlags)
     as_json: AsJson = False
 

@@ -72,6 +72,8 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings:
+    """How a model is trained."""
+
     epochs: float = 10.0
     """Passes over the training text."""
     batches: BatchKind = "streams"
@@ -114,7 +116,9 @@ class TrainingSettings:
     lr: float = 0.01
     """Learning rate (the highest one, with warm-up)."""
     beta1: float = 0.9
+    """AdamW: decay of the average of gradients."""
     beta2: float = 0.999
+    """AdamW: decay of the average of their squares."""
     weight_decay: float = 0.0
     """Share of every parameter that a step takes away, times the rate; bad for tables of logits."""
     weight_decay_states: float | None = None
@@ -142,6 +146,7 @@ class TrainingSettings:
     checkpoint_at_checks: bool = True
     """Save a checkpoint at every validation too, not only every minute."""
     seed: int = 1
+    """The same seed, the same run."""
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one."""
     matmul_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
