@@ -1,7 +1,9 @@
 """Questions that take long: progress, cancelling, limits of time, and others meanwhile."""
 
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 from served import Client
@@ -209,3 +211,35 @@ def test_the_survey_is_cancelled_and_begun_again(opened):
         assert client.post("/survey").json["survey"]["state"] == "done"
     with Client(make_app(opened[4:])) as client:
         assert client.post("/survey").status == 409
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_jobs_that_ended_early_hold_nothing(cancelled):
+    """They are kept for a while, with their error, but not what its functions had computed."""
+
+    class Large:
+        pass
+
+    held, begun = [], threading.Event()
+
+    def work():
+        large = Large()
+        held.append(weakref.ref(large))
+        begun.set()
+        try:
+            while cancelled:
+                interrupting.check()
+            raise KeyError("inner")
+        except KeyError:
+            raise ValueError("outer") from None
+
+    jobs = Jobs(Limits())
+    job = jobs.start("work", work)
+    jobs.remember(job)
+    assert begun.wait(PATIENCE)
+    if cancelled:
+        job.cancel()
+    with pytest.raises(Interrupted if cancelled else ValueError):
+        job.future.result(PATIENCE)
+    gc.collect()
+    assert job.id in jobs.known and held[0]() is None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -261,6 +262,7 @@ class Jobs:
                 answer = job.work()
         except BaseException as caught:  # whatever it is, the client is told and the server goes on
             error = caught
+            _let_go(caught)
         with self.lock:
             if job.long:
                 self.running_long -= 1
@@ -285,3 +287,11 @@ class Jobs:
 
 def _nothing() -> None:
     return None
+
+
+def _let_go(error: BaseException) -> None:
+    """Forget what the functions held that an error came through: the job is kept for a while."""
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__cause__ or found.__context__
