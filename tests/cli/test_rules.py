@@ -57,6 +57,27 @@ def test_a_schema_that_no_words_can_spell(bighmm, trained, tmp_path):
     assert said == f"bighmm: the schema {schema} is not UTF-8 at byte 10\n"
 
 
+@pytest.mark.parametrize("command", ["next", "sample", "rule", "fill"])
+def test_words_that_cannot_occur_anyway(bighmm, trained, command):
+    more = ["___ w01"] if command == "fill" else ["--length", 9]
+    done = bighmm(command, trained, *more, "--not", "w03 zorblax")
+    assert done.status == 0, done.err
+    assert "unknown to the model, so --not changes nothing: 'zorblax'\n" in done.err
+
+
+def test_a_pattern_without_an_unknown_word(bighmm, trained):
+    assert bighmm("sample", trained, "--regex", "w01 [^zorblax]").status == 0
+    done = bighmm("sample", trained, "--regex", "w01 .*ing")
+    assert done.status == 2 and "'ing' of a rule is not in the model's vocabulary" in done.err
+    assert "given as `text` (--text)" in done.err
+
+
+def test_texts_that_are_empty(bighmm, trained):
+    done = bighmm("sample", trained, "--length", 0, "--n", 2)
+    assert done.out == "\n\n" and "2 of them are empty; --words 1.. asks for words" in done.err
+    assert bighmm("sample", trained, "--words", "1..2").err == ""
+
+
 def test_next(ask, lm, trained):
     asked = ("--must", "w03", "--words", "..2")
     found = ask("next", trained, "w01", *asked, "--n", 50)["next"]

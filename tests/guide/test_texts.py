@@ -179,6 +179,16 @@ class TestTheCommand:
         assert len(lines) == 2
         assert all("cat" in line.split() for line in lines)
 
+    def test_sharpness_and_seeds(self, saved, folder, capsys):
+        def texts(*flags):
+            asked = ["--words", "3..6", "--n", "6", "--length", "8", "--no-unk", *flags]
+            main(["guide", str(saved), str(folder), *asked])
+            return capsys.readouterr().out
+
+        assert texts("--seed", "3") == texts("--seed", "3")
+        assert texts() != texts()  # as with `sample`
+        assert len({line.split("\t")[1] for line in texts("--top-k", "1").splitlines()}) == 1
+
     def test_json(self, saved, folder, capsys):
         flags = ["--must", "red", "--ends", ".", "--beams", "3", "--n", "1", "--json"]
         main(["guide", str(saved), str(folder), *flags])

@@ -11,7 +11,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -49,6 +49,7 @@ __all__ = [
     "err",
     "flag_value",
     "models_stay_open",
+    "note_absent",
     "note_unknown",
     "open_corpus",
     "out",
@@ -249,6 +250,16 @@ def note_unknown(lm: LM, words: list[str]) -> None:
     shown = ", ".join(map(repr, words[:MOST_UNKNOWN]))
     more = f" and {len(words) - MOST_UNKNOWN:,} more" if len(words) > MOST_UNKNOWN else ""
     print(f"unknown to the model, read as {mark}: {shown}{more}", file=sys.stderr)
+
+
+def note_absent(lm: LM, phrases: Sequence[str]) -> None:
+    """Say on standard error which phrases that must not occur cannot occur anyway."""
+    from bighmm.data.tokenizers import unknown_words
+
+    words = [word for phrase in phrases for word in unknown_words(lm.tokenizer, phrase)]
+    if words:
+        shown = ", ".join(map(repr, words[:MOST_UNKNOWN]))
+        print(f"unknown to the model, so --not changes nothing: {shown}", file=sys.stderr)
 
 
 def shown_prob(prob: float) -> str:

@@ -16,6 +16,7 @@ from bighmm.cli.common import (
     NoUnk,
     Seed,
     err,
+    note_absent,
     note_unknown,
     parse,
     print_json,
@@ -77,6 +78,7 @@ def fill_command(argv: list[str]) -> None:
         arguments.seed,
     )
     note_unknown(lm, found["unknown"])
+    note_absent(lm, rule.must_not)
     if arguments.as_json:
         print_json(found)
         return

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import tyro
 
-from bighmm.cli.common import ON_ANY_DEVICE, AsJson, DeviceFlags, ModelPath, parse, print_json
+from bighmm.cli.common import (
+    ON_ANY_DEVICE,
+    AsJson,
+    DeviceFlags,
+    ModelPath,
+    NoUnk,
+    Seed,
+    note_absent,
+    parse,
+    print_json,
+)
 from bighmm.cli.rules import NO_RULE, RuleFlags
 from bighmm.guide.settings import GuideSettings
 
@@ -50,7 +60,11 @@ class GuideArguments:
     top_p: Annotated[
         float, tyro.conf.arg(help="Sample among the likeliest tokens of this probability in all.")
     ] = 1.0
-    seed: Annotated[int, tyro.conf.arg(help="The same seed, the same texts.")] = 1
+    top_k: Annotated[
+        int | None, tyro.conf.arg(help="Sample among so many of the likeliest tokens.")
+    ] = None
+    no_unk: NoUnk = False
+    seed: Seed = None
     compute: DeviceFlags = ON_ANY_DEVICE
     as_json: AsJson = False
 
@@ -64,16 +78,21 @@ def guide_command(argv: list[str]) -> None:
         beams=arguments.beams,
         temperature=arguments.temperature,
         top_p=arguments.top_p,
+        top_k=arguments.top_k,
         seed=arguments.seed,
     )
     if not arguments.rule.given:
         raise ValueError("there is no rule to guide by; give --must, --not, --regex or another")
     from bighmm.guide.texts import write
     from bighmm.interop.language_model import LanguageModel
+    from bighmm.lm.questions import without_unknown
 
     lm = arguments.compute.open_hmm(arguments.model, "probabilities of rules")
     rule = arguments.rule.asked().of(lm.tokenizer)
     assert rule is not None
+    note_absent(lm, arguments.rule.must_not)
+    if arguments.no_unk:
+        rule = without_unknown(lm.tokenizer, rule)
     (texts,) = write(
         LanguageModel(arguments.language_model, lm.device),
         lm,

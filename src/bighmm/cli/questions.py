@@ -19,6 +19,7 @@ from bighmm.cli.common import (
     ModelPath,
     NoUnk,
     Seed,
+    note_absent,
     note_unknown,
     parse,
     print_json,
@@ -167,6 +168,7 @@ def next_command(argv: list[str]) -> None:
         lm, _prefix(arguments.prefix), arguments.n, rule, arguments.length, arguments.no_unk
     )
     note_unknown(lm, found["unknown"])
+    note_absent(lm, rule.must_not)
     if arguments.as_json:
         print_json(found)
         return
@@ -219,11 +221,15 @@ def sample_command(argv: list[str]) -> None:
         arguments.seed,
     )
     note_unknown(lm, found["unknown"])
+    note_absent(lm, rule.must_not)
     if arguments.as_json:
         print_json(found)
         return
     for one in found["texts"]:
         print(one["text"])
+    empty = sum(not one["text"] for one in found["texts"])
+    if empty:
+        print(f"{empty:,} of them are empty; --words 1.. asks for words", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -253,6 +259,7 @@ def rule_command(argv: list[str]) -> None:
     lm = arguments.compute.open_hmm(arguments.model, "probabilities of rules")
     found = answers.rule(lm, rule, _prefix(arguments.prefix), arguments.length)
     note_unknown(lm, found["unknown"])
+    note_absent(lm, rule.must_not)
     if arguments.as_json:
         print_json(found)
         return

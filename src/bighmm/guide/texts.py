@@ -85,7 +85,7 @@ def write(
         )
     devices = [language_model.device] if language_model.device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # leave the caller's random numbers alone
-        torch.manual_seed(settings.seed)
+        torch.seed() if settings.seed is None else torch.manual_seed(settings.seed)
         found = hugging_face.generate(
             language_model.model,
             lm.hmm(),
@@ -100,7 +100,7 @@ def write(
             do_sample=settings.beams == 0,
             temperature=settings.temperature if settings.beams == 0 else None,
             top_p=settings.top_p if settings.beams == 0 else None,
-            top_k=0 if settings.beams == 0 else None,
+            top_k=settings.top_k or 0 if settings.beams == 0 else None,
             normalise=language_model.log_probs,
         )
     return [

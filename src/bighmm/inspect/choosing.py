@@ -30,8 +30,8 @@ def choose_states(
 
     Those of a word come by p(state | word), see `probs_given_word`. The others by their `shares`
     (Z,) of a text, or by their numbers. By shares, states that mostly emit the end mark or the mark
-    of unknown words come last: they are the most used and say the least. Raises ValueError for a word or block that is not
-    there, and where more than one of them is asked for.
+    of unknown words come last: they are the most used and say the least. Raises
+    ValueError for a word or block that is not there, and where more than one of them is asked for.
     """
     hmm = lm.hmm()
     asked = [name for name, on in _asked(states, word, block).items() if on]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bighmm import constraints as c
+from bighmm.infer.rules.pattern import UnknownWord
 
 SEQUENCES = ["".join(s) for n in range(6) for s in itertools.product("012", repeat=n)]
 
@@ -91,9 +92,42 @@ def test_errors_of_malformed_patterns(pattern, message):
         c.regex(pattern)
 
 
-def test_error_of_too_many_signs_in_a_row():
+def test_error_of_too_many_groups_when_it_is_compiled():
     with pytest.raises(ValueError, match="too many signs inside one another"):
-        c.regex("0" + "?" * 2000).compile(3)
+        c.regex("(" * 500 + "0" + ")?" * 500).compile(3)
+
+
+@pytest.mark.parametrize("pattern", ["0 .+? 1", "0 *+ 1", "0{2}{3}", "(0 1)**", "0 ? ?"])
+def test_two_signs_of_repetition(pattern):
+    with pytest.raises(ValueError, match="two signs of repetition follow each other"):
+        c.regex(pattern)
+    assert c.regex("(0{2}){2}").matches([0] * 4)
+
+
+def test_groups_of_letters():
+    with pytest.raises(ValueError, match=r"parentheses alone, as in \(old \| new\).*--text"):
+        c.regex("0 (?:1|2)")
+
+
+def test_words_that_cannot_occur():
+    def spell(word):
+        if word not in ("a", "b"):
+            raise UnknownWord(f"no {word}")
+        return [["ab".index(word)]]
+
+    assert c.regex("a [^ zebra]", spell).matches([0, 1])
+    assert not c.regex("a [^ zebra b]", spell).matches([0, 1])
+    for pattern in ("[zebra a]", "a zebra"):
+        with pytest.raises(ValueError, match=r"^no zebra$"):
+            c.regex(pattern, spell)
+    for pattern in ("a f.le", "a .*ing"):
+        with pytest.raises(ValueError, match=r"^no (f.le|ing); an expression over letters.*--text"):
+            c.regex(pattern, spell)
+
+
+def test_the_pattern_is_shown_as_it_was_typed():
+    with pytest.raises(ValueError, match=r"the pattern '\\w\+ 1' cannot be read"):
+        c.regex(r"\w+ 1")
 
 
 def test_square_brackets_hold_single_tokens_only():

@@ -10,8 +10,9 @@ A pattern has words, separated by spaces, and signs:
     "a b"       these words in this order   ( … )               a group
 
 A sign that is meant as a word must be quoted or have a backslash before it. A dot inside a word is
-part of the word. The caller says which token ids a word has. What is written as in expressions over
-characters is refused, since it would mean something else here: `\\w`, `the.*file`, `[a-z]`, `^the`.
+part of the word. The caller says which token ids a word has; one without any cannot occur, so it
+may stand in [^ …] only. What is written as in expressions over characters is refused, since it would
+mean something else here: `\\w`, `the.*file`, `[a-z]`, `^the`, `.*?`, `(?:a|b)`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ Build = Callable[[int], Automaton]  # the automaton for a vocabulary of a given 
 Spellings = Callable[[str], list[list[int]]]  # all sequences of token ids of a word or phrase
 
 LARGEST_COUNT = 1000  # in {…}
+REPETITIONS = ("*", "+", "?", "count")
+FOR_LETTERS = "an expression over letters is given as `text` (--text)"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,10 @@ class Part:
     @staticmethod
     def of(sequences: list[list[int]]) -> Part:
         return Part(lambda size: any_of(sequences, size), sequences)
+
+
+class UnknownWord(ValueError):
+    """A word has no token ids, so it cannot occur in any text."""
 
 
 _TOO_DEEP = "a pattern has too many signs inside one another to be read; use fewer parentheses"
@@ -91,7 +98,8 @@ class _Parser:
         self.advance()
 
     def error(self, reason: str) -> ValueError:
-        return ValueError(f"the pattern {self.pattern!r} cannot be read: {reason}")
+        shown = repr(self.pattern).replace("\\\\", "\\")  # backslashes as they were typed
+        return ValueError(f"the pattern {shown} cannot be read: {reason}")
 
     def advance(self) -> None:
         """Read the next lexeme into `kind` and `value`."""
@@ -101,6 +109,7 @@ class _Parser:
         match = _LEXEME.match(self.pattern, self.place)
         if match is None:
             raise self.error(f"{self.pattern[self.place :].strip()[0]!r} is out of place")
+        self.glued = match.start() > 0 and match.start() == match.start(str(match.lastgroup))
         self.place = match.end()
         self.kind = str(match.lastgroup)
         self.value = match[self.kind]
@@ -131,8 +140,8 @@ class _Parser:
             wrong, instead = word, "a pattern is of the whole text anyway, so leave out ^ and $"
         if wrong:
             raise self.error(
-                f"{wrong} is written as for letters, but it is about whole words: {instead}; an "
-                "expression over letters is given as `text` (--text)"
+                f"{wrong} is written as for letters, but it is about whole words: {instead}; "
+                f"{FOR_LETTERS}"
             )
 
     def alternatives(self) -> Part:
@@ -165,12 +174,21 @@ class _Parser:
         return Part(lambda size: balanced(add, [part.build(size) for part in parts]))
 
     def repeated(self) -> Part:
-        """x, followed by any number of the signs * + ? {…}."""
+        """x, possibly followed by one of the signs * + ? {…}.
+
+        Two of them would mean something else than over letters, where `+?` and `*+` are about the
+        order in which matches are tried.
+        """
         part = self.single()
-        while self.kind in ("*", "+", "?", "count"):
+        if self.kind in REPETITIONS:
             least, most = self.count()
             part = _repeat(part, least, most)
             self.advance()
+            if self.kind in REPETITIONS:
+                raise self.error(
+                    "two signs of repetition follow each other; leave one out, or put the first "
+                    f"with what it repeats in parentheses; {FOR_LETTERS}"
+                )
         return part
 
     def count(self) -> tuple[int, int | None]:
@@ -197,21 +215,35 @@ class _Parser:
             return Part(lambda size: one_of((), True, size))
         if kind == "(":
             self.advance()
+            if self.kind == "?" and self.glued:
+                raise self.error(
+                    "(? is written as for letters; a group has parentheses alone, as in (old | "
+                    f"new); {FOR_LETTERS}"
+                )
             inside = self.alternatives()
             self.close(")")
             return inside
         if kind in ("[", "[^"):
             self.advance()
-            ids = self.members()
+            ids = self.members(kind == "[^")
             self.close("]")
             return Part(lambda size: one_of(ids, kind == "[^", size))
         raise self.error(f"there is nothing before {value!r}" if value else "it ends too soon")
 
-    def members(self) -> set[int]:
-        """The tokens in square brackets; ValueError for a word that is not a single token."""
+    def members(self, excluded: bool) -> set[int]:
+        """The tokens in square brackets; ValueError for a word that is not a single token.
+
+        excluded: whether they are those that may not stand there. Unknown words do not anyway.
+        """
         ids: set[int] = set()
         while self.kind in ("quoted", "word", "."):
-            for spelling in self.spell(self.value):
+            try:
+                spellings = self.spell(self.value)
+            except UnknownWord:
+                if not excluded:
+                    raise
+                spellings = []
+            for spelling in spellings:
                 if len(spelling) != 1:
                     raise self.error(f"{self.value!r} in square brackets is not a single token")
                 ids.update(spelling)
@@ -220,7 +252,14 @@ class _Parser:
 
     def spell(self, word: str) -> list[list[int]]:
         """All sequences of token ids of a word, whose backslashes are removed first."""
-        spellings = self.spellings(re.sub(r"\\(.)", r"\1", word))
+        try:
+            spellings = self.spellings(re.sub(r"\\(.)", r"\1", word))
+        except UnknownWord as error:
+            # As in f.le and .*ing, which have signs for letters.
+            before = self.pattern[: self.place - len(word)][-1:]
+            if self.kind == "word" and ("." in word or before in (*"*+?}",)):
+                raise UnknownWord(f"{error}; {FOR_LETTERS}") from None
+            raise
         self.ids.update(token for ids in spellings for token in ids)
         return spellings
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bighmm.data.tokenizers import Tokenizer, unknown_words
 from bighmm.infer.rules import rules
-from bighmm.infer.rules.pattern import balanced
+from bighmm.infer.rules.pattern import UnknownWord, balanced
 from bighmm.infer.rules.rules import Rule
 from bighmm.lm.rules import whole_words
 from bighmm.lm.rules.text import json_schema, text_regex
@@ -104,7 +104,7 @@ def spellings(tokenizer: Tokenizer, phrase: str) -> list[list[int]]:
     if tokenizer.unknown is not None and any(tokenizer.unknown in ids for ids in encoded):
         for word in phrase.split():
             if not _is_known(tokenizer, word):
-                raise ValueError(f"the word {word!r} of a rule is not in the model's vocabulary")
+                raise UnknownWord(f"the word {word!r} of a rule is not in the model's vocabulary")
     return encoded[:1] if encoded[0] == encoded[1] else encoded
 
 
