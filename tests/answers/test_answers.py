@@ -138,6 +138,17 @@ def test_the_probability_of_a_rule_against_enumeration(lm):
     assert not found["possible"] and "needs at least 3 tokens" in found["why_not"]
 
 
+def test_an_impossible_rule_names_the_parts_that_exclude_each_other(lm):
+    asked = AskedRule(must=["a", "b"], must_not=["b"], starts="c", ends="a")
+    assert answers.rule(lm, asked, length=9)["why_not"] == (
+        "no sequence of tokens can satisfy the rules must 'b' and must not 'b' together"
+    )
+    asked = AskedRule(must=["a", "b c"], must_not=["c c"], words=(1, 9))
+    assert answers.rule(lm, asked, length=2)["why_not"].startswith(
+        "the rule (must 'a' & must 'b c') needs at least 3 tokens, but at most 2"
+    )
+
+
 def test_next_words_without_unknown_ones(lm):
     found = answers.next_words(lm, "a", 99)["next"]
     unknown = next(row["prob"] for row in found if row["word"] == "<unk>")

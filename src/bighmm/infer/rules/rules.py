@@ -250,19 +250,42 @@ def why_impossible(rule: Rule, vocabulary_size: int, room: int, exact: bool) -> 
     """Why no sequence of `room` tokens satisfies the rule, as one sentence; None if one does.
 
     exact: whether the sequence must have exactly `room` tokens; otherwise it has at most as many.
-    If a part of the rule alone cannot hold, the sentence names that part.
+    The sentence names a part of the rule that alone cannot hold; otherwise parts that together
+    cannot, none of which could be left out.
     """
-    where = f"exactly {room} tokens" if exact else f"at most {room} tokens before the end mark"
-    for part in (*rule.parts, rule):
+
+    def reason(part: Rule) -> str | None:
         automaton = part.compile(vocabulary_size)
         shortest = automaton.shortest
         if shortest is None:
+            if len(part.parts) > 1:
+                names = " and ".join(map(str, part.parts))
+                return f"no sequence of tokens can satisfy the rules {names} together"
             return f"no sequence of tokens can satisfy the rule {part}"
         if shortest > room:
             return f"the rule {part} needs at least {shortest} tokens, but {where} are asked for"
         if exact and not automaton.accepts_after(room)[room, 0]:
             return f"the rule {part} cannot hold for {where}"
-    return None
+        return None
+
+    where = f"exactly {room} tokens" if exact else f"at most {room} tokens before the end mark"
+    for part in rule.parts:
+        if (found := reason(part)) is not None:
+            return found
+    found = reason(rule)
+    if found is None or len(rule.parts) < 2:
+        return found
+    kept = list(rule.parts)
+    with limited(rule):  # all these conjunctions together
+        for part in rule.parts:
+            others = [one for one in kept if one is not part]
+            try:
+                fewer = reason(balanced(and_, others))
+            except ValueError:  # too large without this part
+                continue
+            if fewer is not None:
+                kept, found = others, fewer
+    return found
 
 
 def _phrase_rule(build: Callable[[Sequence[int], int], Automaton], ids: list[int]) -> Rule:
