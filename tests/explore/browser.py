@@ -242,12 +242,18 @@ class Page:
         self._mouse("mousePressed", x, y, shift)
         self._mouse("mouseReleased", x, y, shift)
 
+    def tap(self, selector: str) -> None:
+        """Touch the middle of an element with a finger."""
+        x, y = self._middle(selector)
+        self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
     def hover(self, selector: str) -> None:
-        self._mouse("mouseMoved", *self._middle(selector))
+        self._mouse("mouseMoved", *self._middle(selector), buttons=0)
 
     def drag(self, first: str, last: str) -> None:
         """Press on the middle of one element, move to another, release."""
-        begin, end = self._middle(first), self._middle(last)
+        begin, end = self._middle(first), self._place(last)
         self._mouse("mousePressed", *begin)
         for part in (0.3, 0.7, 1.0):
             x, y = (a + part * (b - a) for a, b in zip(begin, end, strict=True))
@@ -279,20 +285,23 @@ class Page:
     def _middle(self, selector: str) -> tuple[float, float]:
         self.find(selector)
         self.js(f"{_first(selector)}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        return self._place(selector)
+
+    def _place(self, selector: str) -> tuple[float, float]:
         found = self.js(
             "(box => [box.x + box.width / 2, box.y + box.height / 2])"
             f"({_first(selector)}.getBoundingClientRect())"
         )
         return found[0], found[1]
 
-    def _mouse(self, kind: str, x: float, y: float, shift: bool = False) -> None:
+    def _mouse(self, kind: str, x: float, y: float, shift: bool = False, buttons: int = 1) -> None:
         button = {"button": "left", "clickCount": 1} if kind != "mouseMoved" else {}
         self.send(
             "Input.dispatchMouseEvent",
             type=kind,
             x=x,
             y=y,
-            buttons=1,
+            buttons=buttons,
             modifiers=SHIFT if shift else 0,
             **button,
         )

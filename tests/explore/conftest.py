@@ -46,3 +46,30 @@ def client(opened):
             if one.survey.job is not None:
                 one.survey.job.future.result(timeout=60)
         yield client
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """A server with tiny models, for a browser."""
+    from explored import served_models
+
+    with served_models(tmp_path_factory.mktemp("explored")) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def one_page():
+    from browser import find_browser, opened_browser
+
+    with opened_browser(find_browser()) as browser:
+        yield browser.page()
+
+
+@pytest.fixture
+def page(one_page):
+    """The page, as large as on a desk, whose console must stay empty."""
+    one_page.errors.clear()
+    one_page.size(1200, 900)
+    one_page.dark(False)
+    yield one_page
+    assert one_page.errors == []

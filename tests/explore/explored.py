@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from served import log_lines
+from served import log_lines, make_run
 
 from bighmm.cli.main import main
 from bighmm.data.tokenizers import Words
@@ -22,7 +22,8 @@ from bighmm.model.options import NeuralOptions
 from bighmm.model.support import Blocked
 
 HOSTILE = "<img/src=x/onerror=alert(1)>"  # a word of the vocabulary, and a name of a state
-WORDS = ["<eos>", "<unk>", HOSTILE, *(f"w{number:02}" for number in range(33))]
+LONG = "donaudampfschifffahrtsgesellschaftskapitän"  # wider than a column on a phone
+WORDS = ["<eos>", "<unk>", HOSTILE, *(f"w{number:02}" for number in range(32)), LONG]
 STATES, BLOCKS = 24, 4
 
 
@@ -38,12 +39,16 @@ class Site:
 
 @contextmanager
 def served_models(folder: Path) -> Iterator[Site]:
-    """Serve two random models on a free port, until the block ends."""
+    """Serve models on a free port, until the block ends.
+
+    Two are random ones, a and b. Model c is an n-gram model, and d has no corpus.
+    """
     text = folder / "tiny.txt"
-    text.write_text("w03 w21 w29\nw04 w30\n" * 20, encoding="utf-8")
+    text.write_text(f"w03 w21 w29 {LONG} {LONG}\nw04 w30\n" * 20, encoding="utf-8")
     runs = [folder / "first", folder / "second"]
     models = [_make_run(run, text, seed) for seed, run in enumerate(runs)]
-    with _serving(make_app(open_all(runs))) as url:
+    others = [make_run(folder / "ngram", "ngram"), make_run(folder / "bare", corpus=False)]
+    with _serving(make_app(open_all([*runs, *others]))) as url:
         yield Site(url, *models, runs[0])
 
 

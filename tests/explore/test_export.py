@@ -4,9 +4,14 @@ import json
 import re
 
 import pytest
-from served import LINES
+from served import LINES, WORDS
 
+from bighmm.data.tokenizers import Words
 from bighmm.explore import export_site
+from bighmm.explore.export import about_sentence
+from bighmm.lm.hmmlm import HMMLM
+from bighmm.model.options import NeuralOptions
+from bighmm.model.support import Dense
 
 TEXT = LINES[0]
 
@@ -41,7 +46,9 @@ def test_data_are_the_answers_of_the_server(client, opened, tmp_path, number, ke
     gaps = found["sentences.js"][0]["gaps"]
     blanked = {"text": "the ___ sat on the mat .", "kind": "probs", "n": 10}
     assert len(gaps) == 7
-    assert gaps[1]["gaps"] == client.post(f"/fill?model={key}", blanked).json["gaps"]
+    assert gaps[1]["probs"] == client.post(f"/fill?model={key}", blanked).json
+    best = {"text": blanked["text"], "kind": "best", "n": 5}
+    assert gaps[1]["best"] == client.post(f"/fill?model={key}", best).json
     for state in found["states-0.js"]:
         alone = client.get(f"/states/{state['state']}?model={key}").json
         at = client.get(f"/states/{state['state']}/contexts?model={key}&size=10").json["contexts"]
@@ -51,8 +58,20 @@ def test_data_are_the_answers_of_the_server(client, opened, tmp_path, number, ke
     if key == "a":
         assert index["moves"] == client.get("/blocks/moves").json
         assert index["blocks"] == client.get("/blocks").json
+        assert found["blocks.js"] == [client.get(f"/blocks/{block}").json for block in range(4)]
     else:
         assert index["blocks"] is None and index["moves"] is None
+
+
+def test_words_are_blanked_as_the_page_writes_them():
+    words = Words(WORDS, split="words", lowercase=True)
+    options = NeuralOptions(width=8, init_scale=1.0, layers=1)
+    lm = HMMLM("neural", options, Dense(6, len(WORDS)), words, seed=1)
+    found = about_sentence(lm, "The  xyzzy, SAT.", states=True)["gaps"]
+    assert [one["text"] for one in found] == ["___ xyzzy, SAT.", "The ___2 SAT.", "The xyzzy, ___2"]
+    assert [len(one["probs"]["gaps"]) for one in found] == [1, 2, 2]
+    (own,) = about_sentence(lm, "the ___1-2 sat", states=True)["gaps"]
+    assert own["text"] == "the ___1-2 sat" and len(own["probs"]["lengths"]) == 2
 
 
 def test_only_an_earlier_export_is_replaced(opened, tmp_path):

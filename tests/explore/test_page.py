@@ -5,141 +5,68 @@ They need the system's Chromium (Debian: `apt-get install chromium`) and are ski
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import urllib.parse
 
 import pytest
 import torch
-from browser import find_browser, opened_browser
-from explored import HOSTILE, exported, served_models
+from explored import HOSTILE, LONG, exported
+from pages import (
+    ADDRESS,
+    IDLE,
+    IN_A_BROWSER,
+    TEXT,
+    close,
+    expect_refusals,
+    log_prob,
+    open_sentence,
+    surprisals,
+)
 
 from bighmm.base.locks import locked_folder
-from bighmm.inspect import likely_words, posterior_table, state_table, tag_table
+from bighmm.inspect import likely_words, posterior_table, state_table
 from bighmm.lm.gaps import best_fillings, gap_words
-from bighmm.lm.questions import score
 
-TEXT = "w03 w21 w29 w04 w30"
-ADDRESS = TEXT.replace(" ", "+")
 PAGES = (
-    *("sentence", "states", "states/3", "blocks", "blocks/1", "blocks/1/to/2"),
+    *(
+        "sentence",
+        f"sentence?text={LONG}+zebra",
+        "states",
+        "states/3",
+        "blocks",
+        "blocks/1",
+        "blocks/1/to/2",
+    ),
     *("write?must=w21&seed=1", "training", "compare"),
 )
 NAMED = (  # roles that must have a name
     *("button", "link", "textbox", "searchbox", "spinbutton", "combobox", "checkbox"),
     *("image", "table", "region", "progressbar"),
 )
+GIVE = """{
+  const input = document.querySelector("#compare-file");
+  const files = new DataTransfer();
+  files.items.add(file);
+  input.files = files.files;
+  input.dispatchEvent(new Event("change"));
+}"""
 LIGHT, DARK = "rgb(250, 249, 246)", "rgb(20, 23, 27)"
 BACKGROUND = "getComputedStyle(document.documentElement).backgroundColor"
-IDLE = "document.querySelector('h1') && !document.querySelector('.working:not([hidden])')"
 
-pytestmark = [
-    pytest.mark.skipif(find_browser() is None, reason="there is no Chromium on this machine"),
-    pytest.mark.xdist_group("browser"),
-]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """A server with two tiny models."""
-    with served_models(tmp_path_factory.mktemp("explored")) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def one_page():
-    with opened_browser(find_browser()) as browser:
-        yield browser.page()
-
-
-@pytest.fixture
-def page(one_page):
-    """The page, as large as on a desk, whose console must stay empty."""
-    one_page.errors.clear()
-    one_page.size(1200, 900)
-    one_page.dark(False)
-    yield one_page
-    assert one_page.errors == []
-
-
-def test_sentence_as_it_is_typed(page, site):
-    page.go(f"{site.url}#/sentence")
-    page.type("#sentence", TEXT)
-    page.shows(".strip", "w21")
-    page.count(".strip .bits", 6)
-    assert page.data(".strip .bits") == close(surprisals(site.lm, TEXT))
-    assert page.data(".facts dd")[0] == close(log_prob(site.lm, TEXT))
-    *_, tags = tag_table(site.lm, TEXT)
-    assert page.data(".strip a.state", "state") == [row["state"] for row in tags]
-    _, rows = posterior_table(site.lm, TEXT, top=5)
-    states = [state for row in rows for state in row["states"]]
-    assert page.data(".heat-table .cell") == close([state["prob"] for state in states])
-    page.hover(".heat-table .cell")
-    page.shows(".posterior .readout", f"state {states[0]['state']} ")
-    assert f"text={ADDRESS}" in page.js("location.hash")
-
-
-def test_blanking_words(page, site):
-    open_sentence(page, site)
-    page.click(".strip [data-index='2']")
-    page.count(".best-fillings tbody tr", 5)
-    gapped = "w03 w21 ___ w04 w30"
-    found = gap_words(site.lm, gapped, 10).gaps[0].words
-    assert page.data(".gaps td[data-value]") == close([one.prob for one in found])
-    best = best_fillings(site.lm, gapped, 1).fillings[0]
-    stood = best.prob * math.exp(log_prob(site.lm, TEXT) - best.log_prob)
-    assert page.data(".stood-prob b") == close([stood])
-    page.click(".strip [data-index='4']")
-    page.count(".strip .gap", 2)
-    page.count(".gaps table", 2)
-    fillings = best_fillings(site.lm, "w03 w21 ___ w04 ___", 5).fillings
-    assert page.data(".best-fillings td:first-child") == close([one.prob for one in fillings])
-    assert "gaps=2%2C4" in page.js("location.hash")
-    page.click(".strip [data-index='2']")  # which puts the word back
-    page.count(".strip .gap", 1)
-
-
-def test_a_gap_of_several_words(page, site):
-    open_sentence(page, site)
-    page.drag(".strip [data-index='1']", ".strip [data-index='3']")
-    page.shows(".strip .gap .face", "___3")
-    page.count(".gaps table", 3)
-    places = gap_words(site.lm, "w03 ___3 w30", 10).gaps
-    probs = [word.prob for place in places for word in place.words]
-    assert page.data(".gaps td[data-value]") == close(probs)
-    page.press("Enter")  # on the gap, which has the focus
-    page.count(".strip .gap", 0)
-    page.focus(".strip [data-index='1']")
-    page.press("ArrowRight", shift=True)
-    page.press("Enter")
-    page.shows(".strip .gap .face", "___2")
-    assert "gaps=1-2" in page.js("location.hash")
-
-
-def test_a_pinned_sentence_beside_its_copy(page, site):
-    open_sentence(page, site)
-    page.click("#pin")
-    page.count(".pinned .bits", 6)
-    page.type("#sentence", "w03 w21")
-    page.count(".side:not(.pinned) .bits", 3)
-    more = (log_prob(site.lm, TEXT) - log_prob(site.lm, "w03 w21")) / math.log(2)
-    page.shows(".versus", f"{more:+.2f}".replace("-", "−"))
-    page.go(page.js("location.href"))  # the address has both
-    page.count(".pinned .bits", 6)
-    page.count(".side:not(.pinned) .bits", 3)
+pytestmark = IN_A_BROWSER
 
 
 def test_states(page, site):
     page.go(f"{site.url}#/states?sort=number")
     page.count(".states tbody tr", 24)
     page.type("#search", "w21")
-    found = likely_words(site.lm.hmm(), list(range(24)), 20)
-    word = site.lm.encode("w21")[0]
-    having = [state for state in range(24) if word in found.ids[state, found.probs[state] > 0]]
+    having = states_with(site.lm, "w21")
     page.count(".states tbody tr", len(having))
     assert [int(row) for row in page.texts(".states tbody th a")] == having
     page.type("#search", "")
+    page.go(f"{site.url}#/states?sort=number&page=9999")
+    page.shows("main > p[role=status]", "1 to 24 of 24 states")
     page.click("[data-sort='entropy']")
     page.find("[aria-sort=ascending] [data-sort=entropy]")
     page.count(".states tbody tr", 24)
@@ -156,8 +83,10 @@ def test_states(page, site):
     page.type("#name", HOSTILE)
     page.press("Enter")
     page.shows("form .asker", "Saved")
+    assert page.text("h1") == f"State {state} · {HOSTILE}"
     page.go(f"{site.url}#/states/{state}")
     page.shows("#name", HOSTILE)
+    page.shows("h1", HOSTILE)
     page.go(f"{site.url}#/states?query={state}&sort=number")
     page.shows(".states .name", HOSTILE)
 
@@ -198,6 +127,17 @@ def test_writing_under_a_rule(page, site):
     page.go(page.js("location.href"))  # the seed is in the address
     page.count(".sample", 3)
     assert page.texts(".sample .text") == texts
+    page.type("#write-temperature", "0")
+    page.count(".sample", 0)  # they were of another temperature
+    page.wait("location.hash.includes('temperature=0') && !location.hash.includes('seed')")
+    page.click("#write")
+    page.count(".sample", 3)
+    assert len(set(page.texts(".sample .text"))) == 1
+    page.type("#write-temperature", "")  # the usual one
+    page.wait("!location.hash.includes('temperature')")
+    page.click("#write")
+    page.count(".sample", 3)
+    assert page.texts(".sample .text") == texts
 
 
 def test_an_impossible_rule_says_why(page, site):
@@ -207,12 +147,21 @@ def test_an_impossible_rule_says_why(page, site):
     page.press("Enter")
     page.shows("#why-not", "The rule cannot hold. ")
     why = page.text("#why-not")
-    assert "w21" in why
+    assert "the rules must 'w21' and must not 'w21' together" in why
     page.click("#write")
-    page.find(".split .message.error")
+    page.wait("location.hash.includes('seed=1')")
+    page.wait(IDLE)
+    page.count(".message.error", 1)  # it is not said twice
     expect_refusals(page)
+    page.type("#rule-least", "5")
+    page.type("#rule-most", "2")
+    page.shows(".asker .message.error", "not 5 to 2")
+    expect_refusals(page)
+    assert page.text(".rule-prob") == ""
+    page.type("#rule-least", "")
     page.click(".chips button[aria-label='Remove w21']")
-    page.wait("document.querySelector('#why-not') === null")
+    page.find("#rule-prob")
+    assert not page.texts("#why-not, .message.error")
 
 
 def test_training_moves_while_a_run_goes_on(page, site):
@@ -244,6 +193,18 @@ def test_two_models_on_one_sentence(page, site):
     assert page.data(".compare .bits") == close([b - a for a, b in both])
     page.type("#compare-text", "w03 w21\nw21 w29 w04")
     page.count("main article", 2)
+    give = "new File([{}], 'text.txt')"
+    page.js(f"window.give = (file) => {GIVE}")
+    page.js(f"give({give.format(json.dumps('w03 ' * 5000))})")
+    page.shows(".message.error", "20,000 characters")
+    page.count("main article, .facts", 0)  # of the lines that were there before
+    expect_refusals(page)
+    lines = 20_000  # more characters than one question may have
+    page.js(f"give({give.format(json.dumps('w03 w21 w29' + chr(10)) + f'.repeat({lines})')})")
+    page.shows(".facts", "words and ends")
+    totals = [-lines * log_prob(lm, "w03 w21 w29") / math.log(2) for lm in (site.lm, site.other)]
+    assert page.data(".facts dd")[:2] == close(totals)
+    assert page.data(".facts dd")[-1] == 4 * lines
 
 
 def test_another_model_by_its_address(page, site):
@@ -253,6 +214,16 @@ def test_another_model_by_its_address(page, site):
     page.click("nav a[href*='states']")
     page.find(".states")
     assert "model=b" in page.js("location.hash")
+
+
+def test_models_without_states_or_a_corpus(page, site):
+    page.go(f"{site.url}#/write?model=c&must=cat&seed=1")
+    page.count(".sample", 3)
+    assert page.data(".sample .bits") and not page.texts("fieldset")
+    page.go(f"{site.url}#/states/3?model=d")
+    page.shows("main", "start again with --data")
+    page.click("nav a[href*='states']")
+    page.shows("main", "Without the corpus the shares are not known.")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -301,33 +272,6 @@ def test_words_of_the_vocabulary_are_text_only(page, site):
     assert page.js("document.querySelectorAll('main img, main script').length") == 0
 
 
-def test_errors_and_late_answers(page, site):
-    open_sentence(page, site)
-    page.type("#sentence", "w03 " * 5000)
-    page.shows(".message.error", "characters")
-    expect_refusals(page)
-    # The answers about w29 are held back until those about w21 are shown; they must not replace it.
-    page.js("""(() => {
-      const real = window.fetch;
-      window.held = [];
-      const plain = (options) => ({ ...options, signal: null });
-      window.fetch = (address, options) => options?.body?.includes('w29')
-        ? new Promise((go) => window.held.push(() => go(real(address, plain(options)))))
-        : real(address, options);
-    })()""")
-    page.type("#sentence", "w29 w29")
-    page.wait("window.held.length > 0")
-    page.click(".working:not([hidden]) button")  # Cancel
-    page.wait(IDLE)
-    page.type("#sentence", "w29")
-    page.find(".working:not([hidden])")
-    page.type("#sentence", "w21")
-    page.count(".strip .bits", 2)
-    page.js("Promise.all(window.held.map((go) => go()))")
-    page.js("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
-    assert page.texts(".strip button.face") == ["w21"]
-
-
 def test_light_and_dark(page, site):
     open_sentence(page, site)
     assert page.js(BACKGROUND) == LIGHT
@@ -340,46 +284,44 @@ def test_light_and_dark(page, site):
 
 
 def test_an_exported_site_opens_from_a_file(page, site, tmp_path):
-    folder = exported(site, tmp_path / "export", [TEXT])
+    text = "W03 xyzzy w21, w29 w04"
+    folder = exported(site, tmp_path / "export", [text, TEXT])
     page.go((folder / "index.html").as_uri())
-    page.count(".strip .bits", 6)
-    assert page.data(".strip .bits") == close(surprisals(site.lm, TEXT))
-    page.click(".strip [data-index='2']")
-    page.find(".best-fillings")
-    words = gap_words(site.lm, "w03 w21 ___ w04 w30", 10).gaps[0].words
-    assert page.data(".gaps td[data-value]") == close([one.prob for one in words])
+    page.shows(".strip", "xyzzy")
+    assert page.data(".strip .bits") == close(surprisals(site.lm, text))
+    for index, gapped in enumerate(
+        ["___ xyzzy w21, w29 w04", "W03 ___ w21, w29 w04", "W03 xyzzy ___ w29 w04"]
+    ):
+        page.click(f".strip [data-index='{index}']")
+        page.find(".best-fillings")
+        words = [word.prob for place in gap_words(site.lm, gapped, 10).gaps for word in place.words]
+        assert page.data(".gaps td[data-value]") == close(words)
+        best = best_fillings(site.lm, gapped, 5).fillings
+        assert page.data(".best-fillings td:last-child") == close([one.log_prob for one in best])
+        stood = best[0].prob * math.exp(log_prob(site.lm, text) - best[0].log_prob)
+        assert page.data(".stood-prob b") == close([stood])
+        page.click(f".strip [data-index='{index}']")
+        page.count(".strip .gap", 0)
     page.click("nav a[href='#/states']")
     page.count(".states tbody tr", 24)
+    page.type("#search", "W21")
+    page.shows("main > p[role=status]", f"of {len(states_with(site.lm, 'w21'))} states")
     page.click(".states tbody a")
     page.find(".columns")
     page.click("nav a[href='#/blocks']")
     page.find("canvas.map")
+    page.focus("canvas.map")
+    page.press("Enter")  # pairs of blocks are not exported
+    page.click(".blocks tbody tr:nth-child(2) a")
+    page.shows("h1", "Block 1")
+    page.shows(".probs", "w30")
     page.click("nav a[href='#/training']")
     page.find(".chart .line")
     assert page.texts("nav[aria-label=Pages] a") == ["Sentence", "States", "Blocks", "Training"]
 
 
-def open_sentence(page, site) -> None:
-    page.go(f"{site.url}#/sentence?text={ADDRESS}")
-    page.count(".strip .bits", 6)
-
-
-def expect_refusals(page) -> None:
-    """Forget that the console lists answers with a status of 4xx, which the page has shown."""
-    page.errors[:] = [one for one in page.errors if "status of 4" not in one]
-
-
-def close(values):
-    return pytest.approx(values, rel=1e-3, abs=1e-6)
-
-
-def log_prob(lm, text: str) -> float:
-    """log p(text with its end mark)."""
-    return score(lm, [text])[0].log_prob
-
-
-def surprisals(lm, text: str) -> list[float]:
-    """-log2 p(word | words before it), with the end mark, from log-probabilities of beginnings."""
-    ids = lm.encode(text + "\n")
-    logs = [0.0, *(float(lm.hmm().log_prob([ids[: n + 1]])[0]) for n in range(len(ids)))]
-    return [(before - after) / math.log(2) for before, after in itertools.pairwise(logs)]
+def states_with(lm, word: str) -> list[int]:
+    """The states that have a word among their likeliest 20."""
+    states = list(range(lm.hmm().num_states))
+    found = likely_words(lm.hmm(), states, 20)
+    return [i for i in states if lm.encode(word)[0] in found.ids[i, found.probs[i] > 0]]

@@ -107,22 +107,22 @@ def body_class(question: str, limits: Limits) -> type:
 def check_texts(given: dict[str, Any], limits: Limits) -> None:
     """Raises Refused for texts that are too long or too many."""
     for name, value in given.items():
+        what = "the text" if name == "texts" else f"the {name}"
         several = value if isinstance(value, list | tuple) else [value]
         texts = [text for text in several if isinstance(text, str)]
         if len(texts) > limits.texts:
             raise Refused(
-                TOO_LARGE, f"{name} has {len(texts)} texts; at most {limits.texts} are answered"
+                TOO_LARGE, f"there are {len(texts)} {name}; at most {limits.texts} are answered"
             )
         for text in texts:
             if len(text) > limits.text:
                 raise Refused(
                     TOO_LARGE,
-                    f"{name} has a text of {len(text):,} characters; at most {limits.text:,} are "
-                    "read",
+                    f"{what} has {len(text):,} characters; at most {limits.text:,} are read",
                 )
         if sum(map(len, texts)) > limits.all_text:
             raise Refused(
-                TOO_LARGE, f"{name} has more than {limits.all_text:,} characters in all its texts"
+                TOO_LARGE, f"the {name} have more than {limits.all_text:,} characters together"
             )
 
 

@@ -2,6 +2,7 @@
 
     index.html, page/…     the page
     data/index.js          facts, blocks, moves, names, curves, and a column for each sort of states
+    data/blocks.js         the pages of all blocks
     data/states-N.js       the pages of states 256·N … 256·N + 255, with their contexts
     data/sentences.js      the answers about the chosen sentences
 
@@ -27,11 +28,13 @@ from bighmm.explore.names import Names
 from bighmm.explore.opened import Opened
 from bighmm.explore.settings import VERSION, Limits
 from bighmm.explore.static_page import write_page
+from bighmm.lm.gapped_text import MARK
 from bighmm.lm.protocol import LM
 from bighmm.train.curves import has_log, read_curves
 
 CHUNK = 256  # states of one file
 MOST_SENTENCES = 200
+GAP_WORDS, FILLINGS = 10, 5  # likeliest words and fillings of a gap, as many as the page asks for
 Progress = Callable[[str, int, int], None]  # stage, done, of how many
 
 
@@ -68,6 +71,8 @@ def write_data(opened: Opened, folder: Path, sentences: Sequence[str], progress:
         "sentences": list(sentences),
         "chunk": CHUNK,
         "chunks": 0,
+        "vocabulary": None,
+        "shown": browsing.SHOWN,
         "columns": None,
         "curve": None,
     }
@@ -79,6 +84,7 @@ def write_data(opened: Opened, folder: Path, sentences: Sequence[str], progress:
         known = _known(opened, progress)
         index["model"]["survey"]["state"] = "none" if known.survey is None else "done"
         index |= _about_states(known, progress)
+        _write_blocks(known, folder)
         index["chunks"] = _write_states(known, folder, progress)
     _write(folder / "index.js", f"window.bighmmStatic = {_script(index)};\n")
     found = []
@@ -89,19 +95,42 @@ def write_data(opened: Opened, folder: Path, sentences: Sequence[str], progress:
 
 
 def about_sentence(lm: LM, text: str, states: bool) -> dict[str, Any]:
-    """The answers about a sentence; `gaps` has, for each word, what could stand there instead."""
+    """The answers about a sentence; `gaps` has, for each word, what could stand there instead.
+
+    In a sentence with gaps of its own, these are filled.
+    """
     answer: dict[str, Any] = {"text": text, "score": answers.score(lm, [text], words=True)}
     if states:
         answer["posterior"] = answers.posterior(lm, text, top=5, words=6)
         answer["tag"] = answers.tag(lm, text)
-        ids = lm.encode(text)
-        answer["gaps"] = [
-            answers.fill(
-                lm, f"{lm.decode(ids[:i])} ___ {lm.decode(ids[i + 1 :])}".strip(), "probs", 10
-            )
-            for i in range(len(ids))
-        ]
+        asked = [text] if MARK.search(text) else _blanked(lm, text)
+        answer["gaps"] = [_filled(lm, one) for one in asked]
     return answer
+
+
+def _blanked(lm: LM, text: str) -> list[str]:
+    """The text with each of its words blanked in turn, as the page writes it.
+
+    Words are what stands between spaces; one of several tokens becomes a gap of as many.
+    """
+    words = text.split()
+    found, before = [], 0
+    for i in range(len(words)):
+        upto = len(lm.encode(" ".join(words[: i + 1])))
+        size = max(1, upto - before)
+        before = upto
+        gap = "___" if size == 1 else f"___{size}"
+        found.append(" ".join([*words[:i], gap, *words[i + 1 :]]))
+    return found
+
+
+def _filled(lm: LM, text: str) -> dict[str, Any]:
+    """What the page asks about a text with gaps, or why there is no answer."""
+    try:
+        probs = answers.fill(lm, text, "probs", GAP_WORDS)
+        return {"text": text, "probs": probs, "best": answers.fill(lm, text, "best", FILLINGS)}
+    except ValueError as error:
+        return {"text": text, "refused": str(error)}
 
 
 def _known(opened: Opened, progress: Progress) -> browsing.Known:
@@ -132,9 +161,19 @@ def _about_states(known: browsing.Known, progress: Progress) -> dict[str, Any]:
         "share": None if shares is None else shares.tolist(),
         "entropy_bits": known.summary.entropy.tolist(),
         "block": of_states,
-        "words": [known.words(state, browsing.SHOWN) for state in range(hmm.num_states)],
+        "tokens": [[i for i in row if i >= 0] for row in known.summary.tokens.tolist()],
     }
+    tokenizer = known.lm.tokenizer
+    found["vocabulary"] = [tokenizer.token(i) for i in range(tokenizer.size)]
     return found
+
+
+def _write_blocks(known: browsing.Known, folder: Path) -> None:
+    """Write the pages of all blocks, if the model has blocks."""
+    partition = known.lm.hmm().support.partition
+    if partition is not None:
+        pages = [browsing.one_block(known, block) for block in range(partition.num_blocks)]
+        _write(folder / "blocks.js", f'window.bighmmChunk("blocks", 0, {_script(pages)});\n')
 
 
 def _write_states(known: browsing.Known, folder: Path, progress: Progress) -> int:

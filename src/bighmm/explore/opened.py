@@ -203,10 +203,14 @@ class Opened:
         """The corpus in the tokens of the model, or why there is none."""
         try:
             return corpus_for(self.run, self.data), ""
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError):
             if self.data is not None:  # it was asked for
                 raise
-            return None, f"the corpus of {self.name} is not here: {error}"
+            why = (
+                f"the corpus of {self.name} is not here; start again with --data and its name or "
+                "file for the shares of states and their contexts"
+            )
+            return None, why
 
     def _corpus_facts(self) -> dict[str, Any]:
         if self.corpus is None:

@@ -32,6 +32,24 @@ export function format(page, parts = [], values = {}) {
 /** Changes the address without a new entry in the history and without loading the page again. */
 export function settle(hash) {
   if (location.hash !== hash) history.replaceState(null, "", hash);
+  visit();
+}
+
+const visited = new Map(); // page: the parameters of its last address
+
+/** Keeps the address, so that `lastOf` leads back to it; one below a page, such as a state's, is not kept. */
+export function visit() {
+  const { page, parts, query } = parse(location.hash);
+  if (parts.length === 0) visited.set(page, query);
+}
+
+/** The last address of a page, for the model that is asked now. */
+export function lastOf(page) {
+  const query = new URLSearchParams(visited.get(page));
+  query.delete("model");
+  if (model !== null) query.set("model", model);
+  const tail = query.toString();
+  return `#/${page}${tail ? `?${tail}` : ""}`;
 }
 
 function splitOnce(text, mark) {

@@ -1,6 +1,6 @@
 // The frame: navigation, theme, the choice of a model, and the page that the address names.
 
-import { format, parse, setModel } from "./address.js";
+import { lastOf, parse, setModel, visit } from "./address.js";
 import { ask, capital, useModel } from "./asking.js";
 import { h, put } from "./dom.js";
 import { whole } from "./numbers.js";
@@ -73,6 +73,7 @@ async function show(event) {
   }
   const page = shown().find((one) => one.name === address.page) ?? shown()[0];
   const key = [page.name, ...address.parts].join("/");
+  visit();
   navigation(page);
   if (open?.key === key && open.page.update) {
     open.page.update(address);
@@ -123,7 +124,11 @@ function shown() {
   return isExport() ? PAGES.filter((page) => storedPages().includes(page.name)) : PAGES;
 }
 
+/** Links to the pages as they were left. A page changes its own address, so links are made when used. */
 function navigation(current) {
+  const renew = (event, page) => {
+    event.currentTarget.href = lastOf(page.name);
+  };
   put(
     document.getElementById("pages"),
     shown().map((page) =>
@@ -132,7 +137,14 @@ function navigation(current) {
         {},
         h(
           "a",
-          { href: format(page.name), "aria-current": page === current ? "page" : null },
+          {
+            href: lastOf(page.name),
+            "aria-current": page === current ? "page" : null,
+            on: {
+              focus: (event) => renew(event, page),
+              pointerenter: (event) => renew(event, page),
+            },
+          },
           page.title,
         ),
       ),

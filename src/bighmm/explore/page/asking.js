@@ -113,8 +113,11 @@ export class Asker {
     );
   }
 
-  /** Runs `question(signal, progress)`, then `show(answer)` unless another question came meanwhile. */
-  async ask(question, show) {
+  /**
+   * Runs `question(signal, progress)`, then `show(answer)` unless another question came meanwhile;
+   * `clear()` takes away an earlier answer if there is none to this question.
+   */
+  async ask(question, show, clear = () => {}) {
     this.current?.abort();
     const mine = new AbortController();
     this.current = mine;
@@ -128,7 +131,9 @@ export class Asker {
     } catch (error) {
       if (this.current !== mine) return;
       this.#idle();
-      if (error.name !== "AbortError") this.complain(error);
+      if (error.name === "AbortError") return;
+      this.complain(error);
+      clear();
     } finally {
       clearTimeout(patience);
       if (this.current === mine) this.current = null;

@@ -18,10 +18,17 @@ export function blocksPage(main, address, about) {
   }
   const [from, , to] = address.parts;
   if (to !== undefined) return pairPage(main, from, to);
-  return from !== undefined ? blockPage(main, from) : mapPage(main);
+  return from !== undefined ? blockPage(main, from, about) : mapPage(main, about);
 }
 
-function mapPage(main) {
+function noShares(about) {
+  return (
+    !about.corpus.present &&
+    h("p", { class: "hint" }, "Without the corpus the shares are not known.")
+  );
+}
+
+function mapPage(main, about) {
   const [listing, moving] = [new Asker("Reading the blocks"), new Asker("Computing the moves")];
   const [list, frame] = [h("div"), h("div")];
   let map = null;
@@ -50,6 +57,7 @@ function mapPage(main) {
         "section",
         { class: "card stack", "aria-label": "Vocabulary" },
         h("h2", {}, "Vocabulary"),
+        noShares(about),
         listing.element,
         list,
       ),
@@ -80,12 +88,12 @@ function showMap(frame, { moves, weights }, blocks) {
   const words = (block) => blocks[block].words.slice(0, 3).join(" ");
   const values = moves.map((row) => row.map((value) => value ?? 0));
   const open = (row, column) => {
-    if (!isExport()) location.hash = format("blocks", [row, "to", column]);
+    location.hash = format("blocks", [row, "to", column]);
   };
   const map = new HeatMap({
     label: "Moves between blocks",
     values,
-    open,
+    open: isExport() ? null : open,
     describe: (row, column) =>
       `${row} (${words(row)}) → ${column} (${words(column)}): ${moves[row][column] === null ? "never left" : prob(moves[row][column])}`,
   });
@@ -174,9 +182,7 @@ function showList(list, blocks) {
           h(
             "th",
             { scope: "row" },
-            isExport()
-              ? block.block
-              : h("a", { href: format("blocks", [block.block]) }, block.block),
+            h("a", { href: format("blocks", [block.block]) }, block.block),
           ),
           h("td", { class: "text" }, block.words.join(" ")),
           h("td", { class: "num" }, whole(block.size)),
@@ -221,7 +227,7 @@ function showList(list, blocks) {
   draw("");
 }
 
-function blockPage(main, id) {
+function blockPage(main, id, about) {
   const asker = new Asker("Reading the block");
   const body = h("div", { class: "stack" });
   put(main, heading(`Block ${id}`), asker.element, body);
@@ -246,6 +252,7 @@ function blockPage(main, id) {
         ["words", whole(block.size), block.size],
         ["share of the text", share(block.share)],
       ]),
+      noShares(about),
       h(
         "section",
         { class: "card" },

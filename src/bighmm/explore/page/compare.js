@@ -1,16 +1,17 @@
 // The page Compare: two models on one sentence or file, word by word.
 
 import { format, settle } from "./address.js";
-import { ask, Asker } from "./asking.js";
+import { ask, Asker, Refusal } from "./asking.js";
 import { debounced, h, put } from "./dom.js";
 import { bits, number, signed, whole } from "./numbers.js";
 import { absent, facts, field, heading } from "./parts.js";
 
 const TYPING = 250;
 const LINES = 40; // that are shown at a time
+const MOST = 5e6; // characters of a file
 const EXAMPLE = "the name of the file";
 
-export function comparePage(main, address, { models }) {
+export function comparePage(main, address, { models, limits }) {
   if (models.length < 2) {
     put(
       main,
@@ -109,11 +110,19 @@ export function comparePage(main, address, { models }) {
     settle(format("compare", [], { a: first.value, b: second.value, text: box.value }));
     if (text.trim() === "") {
       asker.cancel();
+      answer = null;
       put(result);
       return;
     }
     const asked = `compare?models=${encodeURIComponent(first.value)},${encodeURIComponent(second.value)}`;
-    asker.ask((signal, progress) => ask(asked, { body: { text }, signal, progress }), show);
+    asker.ask(
+      (signal, progress) => compared(asked, portions(text, limits.all_text), signal, progress),
+      show,
+      () => {
+        answer = null;
+        put(result);
+      },
+    );
   }
 
   function show(found) {
@@ -147,6 +156,52 @@ export function comparePage(main, address, { models }) {
         ),
     );
   }
+}
+
+/** The lines of a text in portions of at most so many characters, as far as the lines allow it. */
+function portions(text, most) {
+  if (text.length > MOST)
+    throw new Refusal(
+      `the file has ${whole(text.length)} characters; at most ${whole(MOST)} are compared here, and bighmm eval takes any file`,
+    );
+  const found = [];
+  let size = Infinity;
+  for (const line of text.replaceAll("\r\n", "\n").split("\n")) {
+    if (line.trim() === "") continue;
+    if (size + line.length + 1 > most) {
+      found.push([]);
+      size = 0;
+    }
+    found.at(-1).push(line);
+    size += line.length + 1;
+  }
+  return found.map((lines) => lines.join("\n"));
+}
+
+/** The answer about all portions, which are asked one after the other. */
+async function compared(asked, texts, signal, progress) {
+  const answers = [];
+  for (const [i, text] of texts.entries()) {
+    const part = (share) => progress((i + (share ?? 0)) / texts.length);
+    if (texts.length > 1) part(0);
+    answers.push(await ask(asked, { body: { text }, signal, progress: part }));
+  }
+  if (answers.length === 1) return answers[0];
+  const words = answers.reduce((sum, { total }) => sum + total.words, 0);
+  const sums = answers[0].total.bits.map((_, model) =>
+    answers.every(({ total }) => total.bits[model] !== null)
+      ? answers.reduce((sum, { total }) => sum + total.bits[model], 0)
+      : null,
+  );
+  return {
+    ...answers[0],
+    lines: answers.flatMap(({ lines }) => lines),
+    total: {
+      bits: sums,
+      words,
+      perplexity_per_word: sums.map((sum) => (sum === null ? null : 2 ** (sum / words))),
+    },
+  };
 }
 
 function difference(line) {

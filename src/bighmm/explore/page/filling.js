@@ -5,17 +5,18 @@ import { number, prob } from "./numbers.js";
 import { probTable } from "./parts.js";
 
 /**
- * probs and best are answers of `fill`; stood is [[words of gap 1], …] of what was blanked, or null;
- * scored is log p of the sentence as it was, or null.
+ * probs and best are answers of `fill`; stood is what was blanked, [{words, faces, fits}] of each gap
+ * with its tokens, how they were typed and whether so many may stand there, or null; scored is log p of
+ * the sentence as it was, or null.
  */
 export function fillingParts(probs, best, stood, scored) {
   return [
+    probs.lengths && lengths(probs.lengths),
     h(
       "div",
       { class: "gaps" },
       probs.gaps.map((place) => gapPlace(place, probs, stood)),
     ),
-    probs.lengths && lengths(probs.lengths),
     original(best, stood, scored),
     bestTable(best),
   ];
@@ -23,10 +24,14 @@ export function fillingParts(probs, best, stood, scored) {
 
 function gapPlace(place, probs, stood) {
   const several = probs.gaps.filter((one) => one.gap === place.gap).length > 1;
-  const words = stood?.[place.gap - 1] ?? [];
+  const { words = [], faces } = stood?.[place.gap - 1] ?? {};
   const same = words.length === probs.gaps.filter((one) => one.gap === place.gap).length;
   const marked = same ? words[place.word - 1] : null;
-  const caption = several ? `Gap ${place.gap}, word ${place.word}` : `Gap ${place.gap}`;
+  const given = probs.lengths?.[0].lengths; // the words are those of the likeliest lengths
+  const caption = [
+    several ? `Gap ${place.gap}, word ${place.word}` : `Gap ${place.gap}`,
+    given && h("small", {}, ` if the ${lengthsInWords(given)}`),
+  ];
   const listed = place.words.some((one) => one.word === marked);
   return h(
     "div",
@@ -37,7 +42,7 @@ function gapPlace(place, probs, stood) {
       h(
         "p",
         { class: "hint" },
-        `“${marked}” stood here; it is not among the likeliest ${place.words.length}.`,
+        `“${faces[place.word - 1]}” stood here; it is not among the likeliest ${place.words.length}.`,
       ),
   );
 }
@@ -54,17 +59,25 @@ function lengths(rows) {
   );
 }
 
+function lengthsInWords(given) {
+  return given.length === 1 ? `length is ${given[0]}` : `lengths are ${given.join(", ")}`;
+}
+
 /** p(what stood there | everything else) = p(whole text) / p(what is known). */
 function original(best, stood, scored) {
+  if (!stood || scored === null) return null;
+  const words = h("q", {}, stood.map(({ faces }) => faces.join(" ")).join(" … "));
+  if (!stood.every(({ fits }) => fits))
+    return h("p", { class: "stood-prob" }, "What stood there, ", words, ", has another length.");
   const first = best.fillings?.[0];
-  if (!stood || scored === null || !first || first.log_prob === null) return null;
+  if (!first || first.log_prob === null) return null;
   const known = first.log_prob - first.log_prob_filling;
   const value = Math.exp(scored - known);
   return h(
     "p",
     { class: "stood-prob" },
     "What stood there, ",
-    h("q", {}, stood.map((words) => words.join(" ")).join(" … ")),
+    words,
     ", has probability ",
     h("b", { data: { value } }, prob(value)),
     " given everything on both sides.",

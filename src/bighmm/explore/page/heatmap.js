@@ -7,7 +7,10 @@ const MOST_ZOOM = 64; // pixels of a cell at most
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 export class HeatMap {
-  /** values: rows of probabilities; describe(row, column) are words for a cell; open(row, column). */
+  /**
+   * values: rows of probabilities; describe(row, column) are words for a cell;
+   * open(row, column) opens one, null where there is nothing to open.
+   */
   constructor({ label, values, describe, open }) {
     Object.assign(this, { values, describe, open });
     this.rows = values.length;
@@ -15,6 +18,7 @@ export class HeatMap {
     this.cell = [0, 0];
     this.view = { row: 0, column: 0, size: Math.max(this.rows, this.columns) };
     this.drag = null;
+    this.tapped = null; // the cell of the last tap
     const help = uniqueId("help");
     this.canvas = h("canvas", {
       class: "map",
@@ -63,7 +67,7 @@ export class HeatMap {
       h(
         "p",
         { class: "hint", id: help },
-        "Arrow keys move, + and − zoom, 0 shows all, Enter opens a cell. Drag to pan; hold Ctrl and turn the wheel to zoom.",
+        `Arrow keys move, + and − zoom, 0 shows all${open ? ", Enter opens a cell" : ""}. Drag to pan; hold Ctrl and turn the wheel to zoom.${open ? " A click opens a cell; on a touch screen, a second tap." : ""}`,
       ),
     );
     this.observer = new ResizeObserver(() => this.#draw());
@@ -117,7 +121,7 @@ export class HeatMap {
     else if (event.key === "+" || event.key === "=") this.zoom(0.5);
     else if (event.key === "-") this.zoom(2);
     else if (event.key === "0") this.zoom(Infinity);
-    else if (event.key === "Enter") this.open(...this.cell);
+    else if (event.key === "Enter" && this.open) this.open(...this.cell);
     else return;
     event.preventDefault();
   }
@@ -165,7 +169,10 @@ export class HeatMap {
     const under = this.#under(event);
     if (!drag || drag.moved || !under) return;
     this.choose(...under);
-    this.open(...under);
+    const place = under.join();
+    const first = event.pointerType === "touch" && this.tapped !== place; // which only tells
+    this.tapped = place;
+    if (!first) this.open?.(...under);
   }
 
   #under(event) {

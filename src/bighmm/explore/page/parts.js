@@ -79,7 +79,8 @@ export function probTable(caption, rows, { first = "word", marked = null } = {})
             h(
               "span",
               { class: "fill-frame", "aria-hidden": "true" },
-              h("span", { class: "fill", style: { width: `${(100 * row.prob) / most}%` } }),
+              row.prob > 0 &&
+                h("span", { class: "fill", style: { width: `${(100 * row.prob) / most}%` } }),
             ),
             h("span", { class: "num" }, prob(row.prob)),
           ),
@@ -97,7 +98,7 @@ export function stateLink({ state, name = null, words = [] }, count = 4) {
     { class: "state-link" },
     h(
       "a",
-      { href: format("states", [state]), data: { state } },
+      { href: format("states", [state]), title: name, data: { state } },
       name ? `${state} · ${name}` : `${state}`,
     ),
     listed.length > 0 && h("small", {}, listed.join(" ")),
@@ -130,6 +131,21 @@ export function gridKeys(table) {
     const cell = next[Math.max(0, Math.min(next.length - 1, column))];
     for (const one of rows.flat()) one.tabIndex = one === cell ? 0 : -1;
     cell.focus();
+  });
+  return table;
+}
+
+/** On a touch screen the first tap on a link of a table shows what a pointer shows, the second opens it. */
+export function tapTwice(table) {
+  let [touched, tapped] = [false, null];
+  table.addEventListener("pointerdown", (event) => {
+    touched = event.pointerType === "touch";
+  });
+  table.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-cell]");
+    if (!link || !touched || event.detail === 0 || link === tapped) return; // 0: by a key
+    event.preventDefault();
+    tapped = link;
   });
   return table;
 }

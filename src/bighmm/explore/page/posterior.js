@@ -3,7 +3,7 @@
 import { h, put } from "./dom.js";
 import { format } from "./address.js";
 import { prob } from "./numbers.js";
-import { gridKeys, heat } from "./parts.js";
+import { gridKeys, heat, tapTwice } from "./parts.js";
 
 /** tokens of a `posterior` answer, and of a `tag` answer for the best path. */
 export function posteriorTable(tokens, path) {
@@ -11,13 +11,14 @@ export function posteriorTable(tokens, path) {
   const said = h(
     "p",
     { class: "readout", role: "status" },
-    "Point at a cell, or move to it with the arrow keys, for its numbers.",
+    "Point at a cell, tap it, or move to it with the arrow keys, for its numbers.",
   );
+  const faces = ({ name, words }) => name ?? words.slice(0, 3).join(" ");
   const tell = (token, state, best) =>
     put(
       said,
       h("b", {}, token.word),
-      ` · state ${state.state} · p = ${prob(state.prob)}`,
+      ` · state ${state.state}${state.name ? ` · ${state.name}` : ""} · p = ${prob(state.prob)}`,
       best && " · on the best path",
       h("span", { class: "soft" }, ` · ${state.words.join(" ")}`),
     );
@@ -37,11 +38,11 @@ export function posteriorTable(tokens, path) {
             class: best ? "cell best" : "cell",
             href: format("states", [state.state]),
             data: { cell: "", value: state.prob, state: state.state },
-            "aria-label": `state ${state.state}, ${prob(state.prob)}${best ? ", on the best path" : ""}, ${state.words.slice(0, 3).join(" ")}`,
+            "aria-label": `state ${state.state}, ${prob(state.prob)}${best ? ", on the best path" : ""}, ${faces(state)}`,
             on: { pointerenter: show, focus: show },
           },
           h("span", {}, state.state),
-          h("small", {}, state.words.slice(0, 3).join(" ")),
+          h("small", {}, faces(state)),
         );
         return h("td", {}, heat(cell, state.prob));
       }),
@@ -77,7 +78,7 @@ export function posteriorTable(tokens, path) {
     h(
       "div",
       { class: "scroll", role: "region", "aria-label": "Posterior", tabindex: -1 },
-      gridKeys(table),
+      tapTwice(gridKeys(table)),
     ),
   );
 }

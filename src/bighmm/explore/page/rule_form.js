@@ -9,7 +9,10 @@ export class RuleForm {
   /** changed() is called after every change. */
   constructor(changed) {
     this.changed = changed;
-    this.must = new Phrases("Must contain", "must", changed);
+    this.must = new Phrases("Must contain", "must", () => {
+      this.#drawOrder();
+      changed();
+    });
     this.mustNot = new Phrases("Must not contain", "not", changed);
     this.inOrder = false;
     this.order = h("div");
@@ -87,7 +90,7 @@ export class RuleForm {
     const rule = {};
     if (this.must.list.length) rule.must = this.must.list;
     if (this.mustNot.list.length) rule.must_not = this.mustNot.list;
-    if (this.inOrder && this.must.list.length) rule.in_order = true;
+    if (this.inOrder && this.must.list.length > 1) rule.in_order = true;
     for (const name of TEXTS)
       if (this.inputs[name].value.trim()) rule[name] = this.inputs[name].value.trim();
     const [least, most] = [this.least.value, this.most.value];
@@ -124,10 +127,11 @@ export class RuleForm {
   #drawOrder() {
     put(
       this.order,
-      check("In this order", this.inOrder, (on) => {
-        this.inOrder = on;
-        this.changed();
-      }),
+      this.must.list.length > 1 &&
+        check("In this order", this.inOrder, (on) => {
+          this.inOrder = on;
+          this.changed();
+        }),
     );
   }
 }

@@ -113,7 +113,9 @@ export function sentencePage(main, address, about) {
   function changed() {
     const kept = right.hidden ? null : pinned.value();
     const { text, gaps } = view.value();
-    settle(format("sentence", [], { text, gaps, pin: kept?.text, "pin-gaps": kept?.gaps }));
+    const hash = format("sentence", [], { text, gaps, pin: kept?.text, "pin-gaps": kept?.gaps });
+    const mark = hash.includes("?") ? "&" : "?";
+    settle(text === "" ? `${hash}${mark}text=` : hash); // an empty text is not the example
     difference();
   }
 

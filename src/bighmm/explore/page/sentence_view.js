@@ -82,7 +82,14 @@ export class SentenceView {
     }
     if (hasGap(text)) {
       this.asker.cancel();
-      put(this.numbers);
+      put(
+        this.numbers,
+        h(
+          "p",
+          { class: "message" },
+          "Gaps that are typed are filled; without them there are also surprisals and states, and a click blanks a word.",
+        ),
+      );
       put(this.states);
       this.#draw();
       this.#fill();
@@ -100,6 +107,11 @@ export class SentenceView {
           this.#fill();
           this.changed();
         },
+        () => {
+          this.filler.cancel();
+          this.#empty();
+          this.changed();
+        },
       );
     }
   }
@@ -108,7 +120,7 @@ export class SentenceView {
     this.text = "";
     this.answer = null;
     this.close();
-    for (const part of [this.numbers, this.states, this.filled, this.strip.element]) put(part);
+    this.#empty();
   }
 
   close() {
@@ -116,17 +128,22 @@ export class SentenceView {
     this.filler.cancel();
   }
 
+  #empty() {
+    for (const part of [this.numbers, this.states, this.filled, this.strip.element]) put(part);
+  }
+
   async #questions(signal, progress) {
     const { text } = this;
     const post = (name, body) => ask(name, { body, signal, progress });
     const scores = post("score", { texts: [text], words: true });
-    if (!this.about.has_states) return combined((await scores).lines[0], [], null);
-    const [score, tag, posterior] = await Promise.all([
+    if (!this.about.has_states) return combined((await scores).lines[0], [], null, {});
+    const [score, tag, posterior, { names }] = await Promise.all([
       scores,
       post("tag", { text, words: WORDS }),
       post("posterior", { text, top: TOP, words: WORDS }),
+      ask("names", { signal }),
     ]);
-    return combined(score.lines[0], tag.tokens, posterior.tokens);
+    return combined(score.lines[0], tag.tokens, posterior.tokens, names);
   }
 
   #draw() {
@@ -143,7 +160,13 @@ export class SentenceView {
         ["perplexity", number(score.perplexity ?? Infinity), score.perplexity],
       ]),
       score.unknown.length > 0 &&
-        h("p", { class: "message" }, `Not in the vocabulary: ${score.unknown.join(", ")}.`),
+        h(
+          "p",
+          { class: "message" },
+          "Not in the vocabulary: ",
+          score.unknown.map((word, i) => [i > 0 && ", ", h("bdi", {}, word)]),
+          ".",
+        ),
     );
     put(
       this.states,
@@ -152,7 +175,7 @@ export class SentenceView {
             "section",
             { class: "card", "aria-label": "States" },
             h("h2", {}, "States of each word"),
-            posteriorTable(posterior, tags),
+            posteriorTable(named(posterior, this.units), tags),
           )
         : absent("This model has no hidden states, so there is no best path and no posterior."),
     );
@@ -176,11 +199,14 @@ export class SentenceView {
     const text = inText ? this.text : gapped(this.units, this.gaps);
     const stood = inText
       ? null
-      : this.gaps.map((gap) =>
-          this.units
-            .slice(gap.from, gap.to + 1)
-            .flatMap((unit) => unit.tokens.map((token) => token.word)),
-        );
+      : this.gaps.map(({ from, to, least, most }) => {
+          const tokens = this.units.slice(from, to + 1).flatMap((unit) => unit.tokens);
+          return {
+            words: tokens.map((token) => token.word),
+            faces: tokens.map((token) => token.face ?? token.word),
+            fits: least <= tokens.length && tokens.length <= most,
+          };
+        });
     const n = Math.max(1, Math.min(50, Math.round(Number(this.count.value)) || 5));
     const scored = this.answer?.score.log_prob ?? null;
     this.filler.ask(
@@ -196,18 +222,33 @@ export class SentenceView {
           fillingParts(probs, best, stood, scored),
           this.howMany,
         ),
+      () => put(this.filled),
     );
   }
 }
 
-/** Tokens with surprisal and state of the best path; the end mark is the last token of a score. */
-function combined(score, tags, posterior) {
+/**
+ * Tokens with surprisal and state of the best path; the end mark is the last token of a score.
+ * names: those that people gave to states.
+ */
+function combined(score, tags, posterior, names) {
   const tokens = score.words.map((word, i) => ({
     word: word.word,
     unknown: word.is_unknown,
     bits: word.surprisal_bits ?? Infinity,
     state: tags[i]?.state,
+    stateName: names[tags[i]?.state],
     stateWords: tags[i]?.words,
   }));
-  return { score, tags, posterior, end: tokens.pop(), tokens };
+  const rows = posterior?.map((token) => ({
+    ...token,
+    states: token.states.map((state) => ({ ...state, name: names[state.state] })),
+  }));
+  return { score, tags, posterior: rows ?? null, end: tokens.pop(), tokens };
+}
+
+/** The rows of a posterior with unknown words as they were typed. */
+function named(posterior, units) {
+  const tokens = units.flatMap((unit) => unit.tokens);
+  return posterior.map((row, i) => ({ ...row, word: tokens[i]?.face ?? row.word }));
 }

@@ -1,7 +1,7 @@
 // The page of one state: its words, the states around it, where it stands in the text, its name.
 
 import { format } from "./address.js";
-import { ask, Asker, Refusal } from "./asking.js";
+import { ask, Asker, capital, Refusal } from "./asking.js";
 import { h, put } from "./dom.js";
 import { number, prob, share } from "./numbers.js";
 import { absent, facts, field, heading, probTable, stateLink } from "./parts.js";
@@ -18,14 +18,20 @@ export function statePage(main, address, about) {
   const body = h("div", { class: "stack" });
   const contexts = h("div", { "aria-live": "polite" });
   let timer = 0;
-  put(main, heading(`State ${id}`), asker.element, body);
+  const head = heading(`State ${id}`);
+  put(main, head, asker.element, body);
   asker.ask(
     (signal, progress) => ask(`states/${encodeURIComponent(id)}`, { signal, progress }),
     show,
   );
   return { title: `State ${id}`, close };
 
+  function call(name) {
+    head.querySelector("h1").textContent = name ? `State ${id} · ${name}` : `State ${id}`;
+  }
+
   function show(state) {
+    call(state.name);
     const to = (number, words, rel) =>
       number === null
         ? h("span", { class: "soft" }, words)
@@ -102,7 +108,7 @@ export function statePage(main, address, about) {
   function loadContexts() {
     clearTimeout(timer);
     if (!about.corpus.present) {
-      put(contexts, absent(about.corpus.why));
+      put(contexts, absent(capital(about.corpus.why)));
       return;
     }
     reading.ask(
@@ -169,6 +175,7 @@ export function statePage(main, address, about) {
       ({ names }) => {
         if ((names[id] ?? "") !== box.value.trim())
           throw new Refusal("the server did not keep the name");
+        call(names[id]);
         naming.say(box.value.trim() ? "Saved." : "Removed.");
       },
     );

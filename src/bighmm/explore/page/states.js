@@ -3,7 +3,7 @@
 import { format, settle } from "./address.js";
 import { ask, Asker } from "./asking.js";
 import { debounced, download, h, put } from "./dom.js";
-import { number, share, whole } from "./numbers.js";
+import { bits, share, whole } from "./numbers.js";
 import { absent, field, heading } from "./parts.js";
 
 const TYPING = 200;
@@ -60,6 +60,8 @@ export function statesPage(main, address, about) {
         "Export names (JSON)",
       ),
     ),
+    !about.corpus.present &&
+      h("p", { class: "hint" }, "Without the corpus the shares are not known."),
     asker.element,
     count,
     table,
@@ -72,7 +74,7 @@ export function statesPage(main, address, about) {
     Object.assign(wanted, {
       query: query.get("query") ?? "",
       sort: query.get("sort") ?? (about.corpus.present ? "share" : "number"),
-      order: query.get("order") ?? "",
+      order: ["asc", "desc"].includes(query.get("order")) ? query.get("order") : "",
       block: query.get("block") ?? "",
       page: Math.max(0, (Number(query.get("page")) || 1) - 1),
     });
@@ -98,10 +100,21 @@ export function statesPage(main, address, about) {
       page: wanted.page,
       size: SIZE,
     });
-    asker.ask((signal) => ask(`states?${values}`, { signal }), show);
+    asker.ask(
+      (signal) => ask(`states?${values}`, { signal }),
+      show,
+      () => {
+        for (const part of [count, table, pager]) put(part);
+      },
+    );
   }
 
   function show(answer) {
+    const pages = Math.max(1, Math.ceil(answer.matching / answer.size));
+    if (answer.page >= pages) {
+      go({ page: pages - 1 });
+      return;
+    }
     const from = answer.page * answer.size;
     const last = from + answer.states.length;
     const counting =
@@ -142,7 +155,6 @@ export function statesPage(main, address, about) {
         h("tbody", { role: "rowgroup" }, answer.states.map(row)),
       ),
     );
-    const pages = Math.max(1, Math.ceil(answer.matching / answer.size));
     const turn = (words, page, off) =>
       h(
         "button",
@@ -219,7 +231,7 @@ function row(state) {
     cell({ class: "num", data: { value: state.share ?? "", short: "" } }, share(state.share)),
     cell(
       { class: "num", data: { value: state.entropy_bits, short: "" } },
-      number(Number(state.entropy_bits?.toFixed(2))),
+      bits(state.entropy_bits),
     ),
     cell(
       { class: "num", data: { short: "block" } },

@@ -38,6 +38,8 @@ export async function storedAnswer(path, body, Refusal) {
     return second === undefined
       ? search(data, new URLSearchParams(query))
       : state(data, Number(second), Refusal);
+  if (first === "blocks" && /^\d+$/.test(second ?? "") && !third)
+    return block(data, Number(second), Refusal);
   if (body) return sentence(first, body, Refusal);
   const whole = {
     models: data.models,
@@ -76,28 +78,28 @@ function chunk(kind, number, file, Refusal) {
 }
 
 async function state(data, id, Refusal) {
-  if (!(id >= 0 && id < data.columns.words.length))
+  if (!(id >= 0 && id < data.columns.tokens.length))
     throw new Refusal(
-      `there is no state ${id}: states go from 0 to ${data.columns.words.length - 1}`,
+      `there is no state ${id}: states go from 0 to ${data.columns.tokens.length - 1}`,
     );
   const number = Math.floor(id / data.chunk);
   const rows = await chunk("states", number, `data/states-${number}.js`, Refusal);
   return rows[id - number * data.chunk];
 }
 
+async function block(data, id, Refusal) {
+  const rows = await chunk("blocks", 0, "data/blocks.js", Refusal);
+  if (id >= rows.length)
+    throw new Refusal(`there is no block ${id}: blocks go from 0 to ${rows.length - 1}`);
+  return rows[id];
+}
+
 function search(data, values) {
   const { columns, names } = data;
-  const words = (values.get("query") ?? "").trim().split(/\s+/u).filter(Boolean);
   const block = values.get("block");
   const named = (id) => names.names[id] ?? null;
-  const matches = (id) =>
-    words.every(
-      (word) =>
-        String(id) === word ||
-        named(id)?.includes(word) ||
-        columns.words[id].some((one) => one.includes(word)),
-    ) &&
-    (!block || String(columns.block?.[id]) === block);
+  const fits = matching(data, values.get("query") ?? "");
+  const matches = (id) => fits(id) && (!block || String(columns.block?.[id]) === block);
   const column =
     { share: columns.share, entropy: columns.entropy_bits, block: columns.block }[
       values.get("sort")
@@ -106,13 +108,13 @@ function search(data, values) {
     column ? values.get("sort") : "number",
     values.get("order") === "desc" ? -1 : 1,
   ];
-  const found = columns.words
+  const found = columns.tokens
     .map((_, id) => id)
     .filter(matches)
     .sort((a, b) => sign * (column ? column[a] - column[b] : a - b) || a - b);
   const [page, size] = [Number(values.get("page")), Number(values.get("size"))];
   return {
-    total: columns.words.length,
+    total: columns.tokens.length,
     matching: found.length,
     page,
     size,
@@ -124,9 +126,23 @@ function search(data, values) {
       share: columns.share?.[id] ?? null,
       entropy_bits: columns.entropy_bits[id],
       block: columns.block?.[id] ?? null,
-      words: columns.words[id].map((word) => ({ word })),
+      words: columns.tokens[id].slice(0, data.shown).map((i) => ({ word: data.vocabulary[i] })),
     })),
   };
+}
+
+/** Whether a state matches a query, as the server decides it: by its number, its words or its name. */
+function matching({ columns, names, vocabulary }, query) {
+  const parts = query.toLowerCase().split(/\s+/u).filter(Boolean);
+  const [only] = parts;
+  if (parts.length === 1 && /^\d+$/.test(only) && Number(only) < columns.tokens.length)
+    return (id) => id === Number(only);
+  const small = parts.length ? vocabulary.map((word) => word.toLowerCase()) : [];
+  const having = parts.map((part) => small.map((word) => word.includes(part)));
+  const name = (id) => names.names[id]?.toLowerCase();
+  return (id) =>
+    having.every((has) => columns.tokens[id].some((token) => has[token])) ||
+    (name(id) && parts.every((part) => name(id).includes(part)));
 }
 
 async function sentence(question, body, Refusal) {
@@ -137,32 +153,11 @@ async function sentence(question, body, Refusal) {
     if (!row?.[question]) throw absent(Refusal);
     return row[question];
   }
-  const row = rows.find((one) => one.gaps?.some((gap) => gap?.text === text));
-  const probs = row?.gaps.find((gap) => gap?.text === text);
-  if (!probs)
+  const gap = rows.flatMap((one) => one.gaps ?? []).find((one) => one.text === text);
+  if (!gap)
     throw new Refusal(
       "an exported site answers for one blanked word at a time; bighmm explore answers the rest",
     );
-  return body.kind === "probs"
-    ? { ...probs, gaps: probs.gaps.map((gap) => ({ ...gap, words: gap.words.slice(0, body.n) })) }
-    : oneGap(row, probs, body.n);
-}
-
-/** The best fillings of one gap of one word are its likeliest words. */
-function oneGap(row, probs, n) {
-  const [place] = probs.gaps;
-  const stood = row.gaps.indexOf(probs);
-  const word = row.score.lines[0].words[stood]?.word;
-  const mine = place.words.find((one) => one.word === word);
-  const known = mine ? row.score.lines[0].log_prob - mine.log_prob_filling : null;
-  return {
-    exact: true,
-    fillings: place.words.slice(0, n).map((one) => ({
-      text: probs.text.replace("___", () => one.word),
-      words: [[one.word]],
-      prob: one.prob,
-      log_prob_filling: one.log_prob_filling,
-      log_prob: known === null ? null : known + one.log_prob_filling,
-    })),
-  };
+  if (gap.refused) throw new Refusal(gap.refused);
+  return gap[body.kind];
 }

@@ -13,6 +13,7 @@ export class WordStrip {
   constructor({ label, editable, blank, restore, resize }) {
     Object.assign(this, { editable, blank, restore, resize });
     this.range = null; // [first, last] that is being selected
+    this.dragging = null; // ends what is listened to while a pointer selects it
     this.focus = 0;
     this.element = h("ol", {
       class: "strip",
@@ -21,9 +22,6 @@ export class WordStrip {
         ? {
             keydown: (event) => this.#key(event),
             pointerdown: (event) => this.#down(event),
-            pointermove: (event) => this.#move(event),
-            pointerup: (event) => this.#up(event),
-            pointercancel: () => this.#select(null),
             focusin: (event) => this.#focused(event),
           }
         : {},
@@ -36,7 +34,7 @@ export class WordStrip {
    */
   show(units, gaps, end = null, blankable = true) {
     Object.assign(this, { units, gaps, blankable: blankable && this.editable });
-    this.range = null;
+    this.#stop();
     const all = [...units.flatMap((unit) => unit.tokens), ...(end ? [end] : [])];
     const scale = Math.max(LEAST_SCALE, ...all.map((token) => token.bits).filter(Number.isFinite));
     const focused = this.element.contains(document.activeElement);
@@ -173,13 +171,13 @@ export class WordStrip {
       const next = faces[faces.indexOf(face) + step];
       if (next) {
         if (event.shiftKey) this.#select([this.range?.[0] ?? index, Number(next.dataset.index)]);
-        else this.#select(null);
+        else this.#stop();
         this.#rove(Number(next.dataset.index), true);
       }
     } else if ((event.key === "Enter" || event.key === " ") && face.dataset.gap === undefined) {
       this.#take(this.range ?? [index, index]);
     } else if (event.key === "Escape" && this.range) {
-      this.#select(null);
+      this.#stop();
     } else {
       return;
     }
@@ -196,11 +194,15 @@ export class WordStrip {
       this.#select([index, index]);
       this.#rove(index, true);
     }
-    this.dragging = true;
+    this.dragging?.abort();
+    this.dragging = new AbortController();
+    const { signal } = this.dragging; // of the window: the release may be anywhere
+    addEventListener("pointermove", (moved) => this.#move(moved), { signal });
+    addEventListener("pointerup", (released) => this.#up(released), { signal });
+    addEventListener("pointercancel", () => this.#stop(), { signal });
   }
 
   #move(event) {
-    if (!this.dragging) return;
     const under = document
       .elementFromPoint(event.clientX, event.clientY)
       ?.closest(".word")
@@ -210,21 +212,24 @@ export class WordStrip {
   }
 
   #up(event) {
-    if (!this.dragging) return;
     event.preventDefault();
     this.#take(this.range);
   }
 
   #take([a, b]) {
-    this.#select(null);
+    this.#stop();
     this.focus = Math.min(a, b);
     this.blank(Math.min(a, b), Math.max(a, b));
   }
 
+  #stop() {
+    this.dragging?.abort();
+    this.dragging = null;
+    this.#select(null);
+  }
+
   #select(range) {
     this.range = range;
-    this.dragging = false;
-    if (range) this.dragging = true;
     const [low, high] = range ? [Math.min(...range), Math.max(...range)] : [0, -1];
     for (const face of this.#faces()) {
       const index = Number(face.dataset.index);
@@ -238,8 +243,7 @@ function token(one, scale, named = false) {
   return h(
     "div",
     { class: "token" },
-    named && h("span", { class: "piece" }, one.word),
-    one.unknown && h("span", { class: "piece" }, one.word),
+    (named || one.unknown) && h("span", { class: "piece" }, one.word),
     h(
       "span",
       { class: "bar-frame", "aria-hidden": "true" },
@@ -257,12 +261,14 @@ function token(one, scale, named = false) {
         {
           class: "state",
           href: format("states", [one.state]),
-          title: `State ${one.state} on the best path`,
+          title: `State ${one.state}${one.stateName ? `, ${one.stateName},` : ""} on the best path`,
           data: { state: one.state },
         },
         h("span", { class: "unseen" }, "state "),
         one.state,
-        h("small", {}, (one.stateWords ?? []).slice(0, 2).join(" ")),
+        one.stateName
+          ? h("small", { class: "name" }, one.stateName)
+          : h("small", {}, (one.stateWords ?? []).slice(0, 2).join(" ")),
       ),
   );
 }

@@ -73,7 +73,7 @@ export function trainingPage(main, address) {
 
   function update({ query }) {
     axis.value = AXES[query.get("over")] ? query.get("over") : "step";
-    const wanted = query.getAll("run");
+    const wanted = query.getAll("run").filter((name) => runs.some((run) => run.model === name));
     for (const run of runs) run.shown = wanted.length === 0 || wanted.includes(run.model);
     drawChoice();
     draw();

@@ -18,11 +18,14 @@ export function split(text) {
     .map((word) => ({ text: word, tokens: [] }));
 }
 
-/** The same words with their tokens, or null if the tokens cannot be found in the text. */
+/**
+ * The same words with their tokens, or null if the tokens cannot be found in the text. An unknown token
+ * gets `face`, what was typed for it.
+ */
 export function aligned(text, tokens) {
   const units = split(text);
   if (units.length === tokens.length)
-    return units.map((unit, i) => ({ ...unit, tokens: [tokens[i]] }));
+    return units.map((unit, i) => ({ ...unit, tokens: [typed(tokens[i], unit.text)] }));
   let [at, rest] = [0, units[0]?.text ?? ""];
   for (const token of tokens) {
     if (rest === "" && at + 1 < units.length) {
@@ -31,10 +34,14 @@ export function aligned(text, tokens) {
     }
     const piece = token.unknown ? (UNKNOWN.exec(rest)?.[0] ?? "") : token.word.replace(MARKS, "");
     if (!rest.toLowerCase().startsWith(piece.toLowerCase())) return null;
-    units[at].tokens.push(token);
+    units[at].tokens.push(typed(token, piece));
     rest = rest.slice(piece.length);
   }
   return rest === "" && at === units.length - 1 ? units : null;
+}
+
+function typed(token, text) {
+  return token.unknown ? { ...token, face: `${text} (unknown)` } : token;
 }
 
 /** The text with `___` in place of the gaps [{from, to, least, most}] over its words. */
@@ -82,6 +89,7 @@ export function readGaps(text, count) {
     if (
       from > to ||
       to >= count ||
+      least < 1 ||
       least > most ||
       gaps.some((gap) => from <= gap.to && gap.from <= to)
     )

@@ -3,74 +3,59 @@
 import { format, settle } from "./address.js";
 import { ask, Asker, capital } from "./asking.js";
 import { debounced, h, put } from "./dom.js";
-import { number, prob, whole } from "./numbers.js";
+import { bits, number, prob, surprisal, whole } from "./numbers.js";
 import { absent, field, heading } from "./parts.js";
 import { RuleForm } from "./rule_form.js";
 
 const TYPING = 250;
-const COUNTS = { n: [3, 1, 20], length: [30, 1, 200], seed: [1, 0, 2 ** 31 - 1] }; // usual, least, most
+const NUMBERS = {
+  n: { label: "Texts", usual: 3, min: 1, max: 20, step: 1 },
+  length: { label: "Longest text", usual: 30, min: 1, max: 200, step: 1 },
+  temperature: { label: "Temperature", usual: 1, min: 0, max: 10, step: 0.1 },
+  seed: { label: "Seed", usual: 1, min: 0, max: 2 ** 31 - 1, step: 1 },
+};
+const LEAST_SCALE = 12; // bits that fill a bar at least, as on the page Sentence
 
 export function writePage(main, address, about) {
-  if (!about.has_states) {
-    put(
-      main,
-      heading("Write"),
-      absent("Rules need a hidden Markov model; this one has no hidden states."),
-    );
-    return {};
-  }
   const [asker, writer] = [new Asker("Computing p(rule)"), new Asker("Writing")];
   let written = false; // whether texts are part of the address
+  let refused = false; // whether the top says why there can be no texts
   const later = debounced(() => weigh(), TYPING);
-  const form = new RuleForm(() => {
+  const input = () => {
     leave();
     later();
-  });
+  };
+  const form = new RuleForm(input);
   const prefix = h("input", {
     id: "prefix",
     autocomplete: "off",
     spellcheck: false,
     autocapitalize: "off",
-    on: {
-      input: () => {
-        leave();
-        later();
-      },
-    },
+    on: { input },
   });
   const boxes = Object.fromEntries(
-    Object.entries(COUNTS).map(([name, [usual, min, max]]) => [
+    Object.entries(NUMBERS).map(([name, { usual, min, max, step }]) => [
       name,
       h("input", {
         type: "number",
         id: `write-${name}`,
         min,
         max,
+        step,
         value: usual,
-        on: {
-          input: () => {
-            leave();
-            later();
-          },
-        },
+        on: { input },
       }),
     ]),
   );
-  const heat = h("input", {
-    type: "number",
-    id: "write-temperature",
-    min: 0,
-    max: 10,
-    step: 0.1,
-    value: 1,
-  });
   const top = h("div", { class: "rule-prob", role: "status" });
   const texts = h("div", { class: "stack", role: "status" });
   put(
     main,
     heading(
       "Write",
-      "Texts are exact samples of the model given the rule, not tries until one fits.",
+      about.has_states
+        ? "Texts are exact samples of the model given the rule, not tries until one fits. A temperature other than 1 makes the words sharper or flatter."
+        : "Texts are samples of the model. A temperature other than 1 makes the words sharper or flatter.",
     ),
     h(
       "section",
@@ -84,15 +69,18 @@ export function writePage(main, address, about) {
       h(
         "form",
         { class: "card stack controls", on: { submit } },
-        field("Begins with", prefix, "The rule is about what comes after it."),
-        form.element,
+        field(
+          "Begins with",
+          prefix,
+          about.has_states ? "The rule is about what comes after it." : null,
+        ),
+        about.has_states
+          ? form.element
+          : absent("Rules need a hidden Markov model; this one has no hidden states."),
         h(
           "div",
           { class: "row even" },
-          field("Texts", boxes.n),
-          field("Longest text", boxes.length),
-          field("Temperature", heat),
-          field("Seed", boxes.seed),
+          Object.entries(NUMBERS).map(([name, { label }]) => field(label, boxes[name])),
         ),
         h(
           "div",
@@ -109,9 +97,9 @@ export function writePage(main, address, about) {
 
   function update({ query }) {
     prefix.value = query.get("prefix") ?? "";
-    form.read(query);
-    for (const name of Object.keys(COUNTS)) boxes[name].value = query.get(name) ?? COUNTS[name][0];
-    heat.value = query.get("temperature") ?? 1;
+    if (about.has_states) form.read(query);
+    for (const [name, { usual }] of Object.entries(NUMBERS))
+      boxes[name].value = query.get(name) ?? usual;
     put(texts);
     put(top);
     weigh();
@@ -129,44 +117,47 @@ export function writePage(main, address, about) {
       format("write", [], {
         prefix: prefix.value,
         ...form.address(),
-        length: count("length") === COUNTS.length[0] ? "" : count("length"),
-        ...(written
-          ? {
-              n: count("n"),
-              seed: count("seed"),
-              temperature: heat.value === "1" ? "" : heat.value,
-            }
-          : {}),
+        length: unusual("length"),
+        temperature: unusual("temperature"),
+        ...(written ? { n: value("n"), seed: value("seed") } : {}),
       }),
     );
   }
 
-  function count(name) {
-    const [usual, least, most] = COUNTS[name];
+  function value(name) {
+    const { usual, min, max, step } = NUMBERS[name];
+    const given = Number(boxes[name].value) || 0;
     return boxes[name].value === ""
       ? usual
-      : Math.max(least, Math.min(most, Math.round(Number(boxes[name].value)) || 0));
+      : Math.max(min, Math.min(max, step === 1 ? Math.round(given) : given));
+  }
+
+  function unusual(name) {
+    return value(name) === NUMBERS[name].usual ? "" : value(name);
   }
 
   function weigh() {
     here();
+    refused = false;
     const rule = form.value();
     if (rule === null) {
       asker.cancel();
       put(
         top,
-        h(
-          "p",
-          { class: "soft" },
-          "Without a rule every text is allowed. Add one to see its probability.",
-        ),
+        about.has_states &&
+          h(
+            "p",
+            { class: "soft" },
+            "Without a rule every text is allowed. Add one to see its probability.",
+          ),
       );
       return;
     }
-    const body = { prefix: prefix.value, length: count("length"), rule };
+    const body = { prefix: prefix.value, length: value("length"), rule };
     asker.ask(
       (signal, progress) => ask("rule", { body, signal, progress }),
       (answer) => {
+        if (!answer.possible) refuse();
         put(
           top,
           answer.possible
@@ -180,7 +171,7 @@ export function writePage(main, address, about) {
                 h(
                   "p",
                   { class: "soft" },
-                  `One text in ${number(Number((1 / answer.prob).toPrecision(2)))} that the model writes after this beginning satisfies it. Any text ends within ${whole(answer.length)} words with probability ${prob(answer.prob_ends)}.`,
+                  `One text in ${number(Number((1 / answer.prob).toPrecision(2)))} that the model writes after this beginning satisfies it. Any text ends within ${whole(answer.length)} ${answer.length === 1 ? "word" : "words"} with probability ${prob(answer.prob_ends)}.`,
                 ),
               ]
             : h(
@@ -191,7 +182,18 @@ export function writePage(main, address, about) {
               ),
         );
       },
+      () => {
+        refuse();
+        put(top);
+      },
     );
+  }
+
+  /** The top says what is wrong, so the place of the texts need not. */
+  function refuse() {
+    refused = true;
+    writer.cancel();
+    put(texts);
   }
 
   function submit(event) {
@@ -201,7 +203,7 @@ export function writePage(main, address, about) {
   }
 
   function others() {
-    boxes.seed.value = count("seed") + 1;
+    boxes.seed.value = value("seed") + 1;
     form.settle();
     write();
   }
@@ -212,10 +214,10 @@ export function writePage(main, address, about) {
     weigh();
     const body = {
       prefix: prefix.value,
-      n: count("n"),
-      length: count("length"),
-      temperature: Number(heat.value),
-      seed: count("seed"),
+      n: value("n"),
+      length: value("length"),
+      temperature: value("temperature"),
+      seed: value("seed"),
     };
     const rule = form.value();
     if (rule) body.rule = rule;
@@ -225,13 +227,23 @@ export function writePage(main, address, about) {
         put(
           texts,
           answer.texts.map((text, i) => sample(text, i, answer)),
-          rule &&
+          answer.unknown.length > 0 &&
             h(
               "p",
-              { class: "hint" },
-              "Under each word: the state of the rule's automaton, and p(rule | words so far) as a bar on a logarithmic scale, up to 1. ▲ it rose, ▼ it fell.",
+              { class: "message" },
+              "Not in the vocabulary, and read as unknown: ",
+              answer.unknown.map((word, i) => [i > 0 && ", ", h("bdi", {}, word)]),
+              ".",
             ),
+          h(
+            "p",
+            { class: "hint" },
+            rule
+              ? "Under each word: the state of the rule's automaton, and p(rule | words so far) as a bar on a logarithmic scale, up to 1. ▲ it rose, ▼ it fell."
+              : "Under each word: its surprisal in bits.",
+          ),
         ),
+      () => (refused ? refuse() : put(texts)),
     );
   }
 
@@ -246,7 +258,9 @@ function sample(text, index, { prob: before, automaton }) {
   const known = text.words.map((word) => word.prob_rule).filter((value) => value > 0);
   const least = Math.log(Math.min(before ?? 1, 1, ...known)) || -1;
   let last = before;
-  const words = text.words.map((word) => {
+  const each = text.words.map((word) => surprisal(word.log_prob_next));
+  const scale = Math.max(LEAST_SCALE, ...each.filter(Number.isFinite));
+  const words = text.words.map((word, i) => {
     const part = word.prob_rule > 0 ? Math.max(0.02, 1 - Math.log(word.prob_rule) / least) : 0;
     const change = word.prob_rule > last ? "up" : word.prob_rule < last ? "down" : "same";
     last = word.prob_rule;
@@ -254,6 +268,19 @@ function sample(text, index, { prob: before, automaton }) {
       "li",
       { class: "word" },
       h("span", { class: "face" }, word.word),
+      !automaton && [
+        h(
+          "span",
+          { class: "bar-frame", "aria-hidden": "true" },
+          h("span", { class: "bar", style: { height: `${(100 * Math.min(each[i], scale)) / scale}%` } }),
+        ),
+        h(
+          "span",
+          { class: "bits", data: { value: each[i] } },
+          bits(each[i]),
+          h("span", { class: "unseen" }, " bits"),
+        ),
+      ],
       automaton && [
         h(
           "span",
