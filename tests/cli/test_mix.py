@@ -71,6 +71,8 @@ def test_every_command_on_a_mixture(runs, ask, bighmm, tmp_path):
     assert ask("fill", out, "w1 ___1-2 w0", "--n", "2", "--seed", "1")["fillings"]
     assert ask("next", out, "w1", "--must", "w0")["next"]
     assert bighmm("tag", out, "w1 w2").status == 0
+    card = (out / "README.md").read_text()
+    assert f"| `a` | {made['weights'][0]:.4f} |" in card and "| `b` | " in card
 
 
 def test_weights_that_are_given(runs, ask, tmp_path):

@@ -18,6 +18,7 @@ from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.data.corpus import prepare
 from bighmm.data.tokenizers import Subwords, Words
 from bighmm.lm import hmmlm as module
+from bighmm.lm.cards import about_run, card_of
 from bighmm.lm.hmmlm import HMMLM
 from bighmm.lm.opening import open_model
 from bighmm.model.params.neural import NeuralOptions
@@ -554,6 +555,26 @@ def test_model_card_says_what_is_known(folder, tmp_path):
     lm.save_pretrained(tmp_path / "licensed", model_card_kwargs={"license": "cc-by-4.0"})
     card = (tmp_path / "licensed" / "README.md").read_text()
     assert re.search("^license: cc-by-4.0$", card, re.M)
+
+
+def test_model_card_of_a_run(folder):
+    lm = open_model(folder)
+    figures = {"tokens": 9, "perplexity": 4.0, "unigram_perplexity": 6.0}
+    recipe = {
+        "corpus": {"data": "/there/text.txt"},
+        "training": {"epochs": 2.0},
+        "mixed": {"more": None},
+        "initial": {"init_from": "/runs/small", "labels": None, "centroids": True},
+    }
+    counted = {"valid": 5.0, "test": 5.5}
+    result = {"recipe": recipe, "steps": 3, "valid": figures, "test": figures}
+    card = about_run(lm, result | {"kneser_ney": counted}, 100)
+    assert "It began with the model `small`, the centroids of the labels." in card
+    assert "| unigram | Kneser-Ney |" in card and "| test | 9 | 4.00 | 6.00 | 5.50 |" in card
+    recipe["initial"] = {}
+    card = about_run(lm, result | {"kneser_ney": None}, 100)
+    assert "Kneser-Ney" not in card and "began" not in card
+    assert "- hmm" in card_of(card) and "- hmm" not in card_of("# Language model (NgramLM)\n")
 
 
 def test_a_free_support_is_saved_with_the_weights(tmp_path):

@@ -1,12 +1,15 @@
 """Settings that are chosen for the size of a text, and what is said at the end of a run."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from bighmm.data.tokenizers.words import Words
 from bighmm.train.defaults import CPU, GPU, TextSize, choose
 from bighmm.train.recipe import Recipe, from_dict
-from bighmm.train.yardstick import verdict
+from bighmm.train.yardstick import opening_words, verdict
 
 SIZES = [300, 5_000, 50_000, 500_000, 6_000_000, 500_000_000]
 
@@ -92,6 +95,22 @@ def result(perplexity, counted=50.0, epochs=4.0):
         "test": {"perplexity": perplexity},
         "kneser_ney": {"test": counted},
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("zebra : a b c d\na b : c\nb a c d a\n", "b a c d"),  # not within the first line
+        ("zebra a b c d\na b : c\n", "a b : c"),
+        ("zebra a b\nc zebra a\na b\n", "a b"),
+        ("zebra zebra\n", "<unk>"),
+    ],
+)
+def test_words_to_try_next(text, found):
+    """They begin a line of the test text."""
+    words = Words(["<unk>", "<eos>", "a", "b", "c", "d", ":"])
+    ids = np.array(words.encode(text))
+    assert opening_words(SimpleNamespace(tokenizer=words, split=lambda name: ids)) == found
 
 
 def test_verdict():

@@ -208,8 +208,7 @@ class Asking:
 def _lines(asking: Asking) -> Iterator[str]:
     """The lines of a pipe, or those that are typed at a prompt with history and completion."""
     if not sys.stdin.isatty():
-        for line in sys.stdin:  # not `yield from`, which closes it with the generator
-            yield line
+        yield from iter(sys.stdin.readline, "")  # sys.stdin itself would be closed with this
         return
     with _history(asking.completions):
         while True:

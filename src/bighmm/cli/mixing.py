@@ -45,6 +45,7 @@ def mix_command(argv: list[str]) -> None:
         raise ValueError("--equal and --weights exclude each other; give at most one")
     if not is_unused(arguments.out):
         raise ValueError(f"{arguments.out} already holds files; choose another --out")
+    from bighmm.lm.cards import about_mixture, write_card
     from bighmm.lm.mixing import fitted_weights, mix, weights_of
     from bighmm.lm.opening import corpus_for
 
@@ -56,6 +57,10 @@ def mix_command(argv: list[str]) -> None:
     mixed = mix(lms, weights)
     mixed.save_pretrained(arguments.out)
     found = weights_of(mixed)
+    names = [path.name for path in arguments.models]
+    if len(set(names)) < len(names):
+        names = [f"{number}: {name}" for number, name in enumerate(names, 1)]
+    write_card(arguments.out, about_mixture(mixed, dict(zip(names, found, strict=True))))
     states = mixed.params.support.num_states
     if arguments.as_json:
         print_json({"out": str(arguments.out), "states": states, "weights": found})

@@ -61,8 +61,8 @@ class RunArguments:
     resume: Annotated[
         bool,
         tyro.conf.arg(
-            help="Go on with the run in --out; without it, with the one in runs/ that has the given "
-            "settings. With --epochs, to so many in all."
+            help="Go on with the run in --out; without it, with the one in runs/ that has the "
+            "given settings. With --epochs, to so many in all."
         ),
     ] = False
     tensorboard: Annotated[bool, tyro.conf.arg(help="Also write TensorBoard files.")] = False

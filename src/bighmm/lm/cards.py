@@ -15,6 +15,13 @@ from bighmm.base.reading import read_text
 CARD = "README.md"
 MARK = "<!-- card of bighmm -->"  # a card with it may be replaced by one that says more
 MOST_CARD = 1 << 20  # bytes
+HMM = "Hidden Markov language model"  # what the title of its card begins with
+BEGINNINGS = {  # settings of what a model began with, and how a card says it
+    "init_from": "the model `{}`",
+    "pretrained": "the transformer of `{}`",
+    "labels": "the labels `{}`",
+    "head": "the output weights of `{}`",
+}
 
 
 def about_model(lm: Any) -> str:
@@ -24,7 +31,7 @@ def about_model(lm: Any) -> str:
     if support is None:
         title = f"Language model ({type(lm).__name__})"
     else:
-        title = f"Hidden Markov language model of {support.num_states:,} states"
+        title = f"{HMM} of {support.num_states:,} states"
         if support.partition is not None:
             title += f" in {support.partition.num_blocks:,} blocks"
     entries = "words" if lm.tokenizer.kind == "words" else "tokens"
@@ -54,23 +61,25 @@ def about_run(lm: Any, result: dict[str, Any], tokens: int) -> str:
     training = result["recipe"]["training"]
     steps = f" in {training['epochs']:g} epochs at most" if result["steps"] else ""
     more = result["recipe"]["mixed"]["more"]
+    counted = result["kneser_ney"]  # None where the model is an n-gram model itself
+    columns = ["held-out text", "tokens", "perplexity", "unigram"]
+    columns += ["Kneser-Ney"] if counted else []
     lines = [
         about_model(lm),
         "## How it was made\n",
         f"Trained on the text `{Path(corpus).name}`, {tokens:,} tokens{steps}"
         + (f", and on `{Path(more).name}`." if more else "."),
+        *_beginnings(result["recipe"]["initial"]),
         "",
-        "| held-out text | tokens | perplexity | unigram | Kneser-Ney |",
-        "|---|---|---|---|---|",
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
     ]
     for split in ("valid", "test"):
         found = result[split]
-        counted = (result["kneser_ney"] or {}).get(split)
-        lines.append(
-            f"| {split} | {found['tokens']:,} | {found['perplexity']:.2f} | "
-            f"{found['unigram_perplexity']:.2f} | "
-            + (f"{counted:.2f} |" if counted is not None else "not measured |")
-        )
+        figures = [found["perplexity"], found["unigram_perplexity"]]
+        figures += [counted[split]] if counted else []
+        shown = " | ".join(f"{figure:.2f}" for figure in figures)
+        lines.append(f"| {split} | {found['tokens']:,} | {shown} |")
     after = "starts anew" if lm.convention == "reset" else "carries its state on"
     lines.append(
         "\nPerplexities count every token, end marks and unknown words included; after an end mark "
@@ -79,12 +88,33 @@ def about_run(lm: Any, result: dict[str, Any], tokens: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def about_mixture(lm: Any, weights: dict[str, float]) -> str:
+    """What can be said of a mixture; its parts are given by their names, with their weights."""
+    rows = [f"| `{name}` | {weight:.4f} |" for name, weight in weights.items()]
+    table = "\n".join(["| model | weight |", "|---|---|", *rows])
+    return f"{about_model(lm)}\n## How it was made\n\nA mixture of several models:\n\n{table}\n"
+
+
 def card_of(body: str, license: str | None = None) -> str:
     """A card with this text and the metadata that the hub reads."""
-    metadata = ["library_name: bighmm", "pipeline_tag: text-generation", "tags:", "- hmm"]
+    metadata = ["library_name: bighmm", "pipeline_tag: text-generation"]
+    if body.startswith(f"# {HMM}"):
+        metadata += ["tags:", "- hmm"]
     if license is not None:
         metadata.append(f"license: {license}")
     return "\n".join(["---", *metadata, "---", MARK, "", body])
+
+
+def _beginnings(initial: dict[str, Any]) -> list[str]:
+    """A sentence about what a model began with, in a list; none where that was chance."""
+    found = [
+        said.format(Path(initial[name]).name)
+        for name, said in BEGINNINGS.items()
+        if initial.get(name)
+    ]
+    if initial.get("centroids"):
+        found.append("the centroids of the labels")
+    return [f"It began with {', '.join(found)}."] if found else []
 
 
 def write_card(folder: Path, body: str) -> None:

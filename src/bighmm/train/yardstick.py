@@ -41,18 +41,34 @@ def verdict_of(run: Path, result: dict[str, Any]) -> list[str]:
 
 
 def opening_words(corpus: Corpus, number: int = 4) -> str:
-    """The first words of a line of the held-out text, without unknown ones where there is one."""
+    """The first words of a line of the held-out text, none of which is unknown where that can be.
+
+    The first line that begins with `number` words of letters; without one, as many words as any
+    line begins with.
+    """
     tokenizer, test = corpus.tokenizer, corpus.split("test")
-    line: list[int] = []
-    longest = test[:1].tolist()
+    best, found = test[:1].tolist(), False
+    opening: list[int] | None = []  # of the line; None once it is over
     for token in test[:LOOKED_AT].tolist():
-        line = [] if token in (tokenizer.end, tokenizer.unknown) else [*line, token]
-        if len(line) > len(longest) or longest == [tokenizer.unknown]:
-            longest = line or longest
-        if len(longest) == number:
-            break
-    words = tokenizer.decode(longest).strip()
+        if token == tokenizer.end:
+            opening = []
+        elif token == tokenizer.unknown:
+            opening = None
+        elif opening is not None:
+            opening = [*opening, token]
+            if len(opening) > len(best) or not found:
+                best, found = opening, True
+            if len(opening) == number:
+                if _has_letters_only(tokenizer.decode(opening)):
+                    best = opening
+                    break
+                opening = None
+    words = tokenizer.decode(best).strip()
     return words.splitlines()[0] if words else ""
+
+
+def _has_letters_only(text: str) -> bool:
+    return all(word.isalpha() for word in text.split())
 
 
 def verdict(result: dict[str, Any], checks: list[tuple[float, float]], tokens: int) -> list[str]:

@@ -11,8 +11,8 @@ A pattern has words, separated by spaces, and signs:
 
 A sign that is meant as a word must be quoted or have a backslash before it. A dot inside a word is
 part of the word. The caller says which token ids a word has; one without any cannot occur, so it
-may stand in [^ …] only. What is written as in expressions over characters is refused, since it would
-mean something else here: `\\w`, `the.*file`, `[a-z]`, `^the`, `.*?`, `(?:a|b)`.
+may stand in [^ …] only. What is written as in expressions over characters is refused, since it
+would mean something else here: `\\w`, `the.*file`, `[a-z]`, `^the`, `.*?`, `(?:a|b)`.
 """
 
 from __future__ import annotations
