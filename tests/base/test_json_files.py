@@ -7,8 +7,16 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from bighmm.base.files import write_sealed
-from bighmm.base.json_files import DEEPEST, read_json, read_object, read_record, read_sealed
-from bighmm.base.settings import Between, Positive, fill
+from bighmm.base.json_files import (
+    DEEPEST,
+    MOST_COMMAS,
+    MOST_NESTED,
+    read_json,
+    read_object,
+    read_record,
+    read_sealed,
+)
+from bighmm.base.settings import Between, Positive, check_seed, fill, shown
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,10 @@ def path(tmp_path):
         (b'"\xff"', "not UTF-8 at byte 1"),
         (b"", "not JSON"),
         (b"{", "not JSON"),
+        (b"[" + b"{}," * (MOST_NESTED + 1), "more than 2,097,152 objects and lists"),
+        (b"[" + b"1," * (MOST_COMMAS + 1), "more than 8,388,608 values"),
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_what_is_refused(path, content, reason):
     path.write_bytes(content)
@@ -128,3 +138,11 @@ def test_records(path):
     assert isinstance(found.inner.share, float)
     with pytest.raises(ValueError, match="the file has no field 'size'"):
         fill(Record, {}, "the file")
+
+
+def test_numbers_that_python_does_not_write():
+    endless = 1 << 400_000
+    assert shown({"a": [endless, 3]}) == "{'a': [a number with too many digits, 3]}"
+    assert shown(10**70).startswith("1000") and len(shown(10**70)) == 60
+    with pytest.raises(ValueError, match=r"a seed is .*, not a number with too many digits"):
+        check_seed(endless)

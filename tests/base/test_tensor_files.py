@@ -2,6 +2,8 @@
 
 import json
 import struct
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -161,6 +163,22 @@ def test_missing_or_damaged(tmp_path, content):
     for read in (TensorFile, read_tensors):
         with pytest.raises(ValueError, match=r"/t (is damaged|cannot be read): "):
             read(tmp_path / "t")
+
+
+def test_a_file_that_may_not_be_read(tmp_path):
+    write_tensors(tmp_path / "t", some_tensors())
+    (tmp_path / "t").chmod(0)
+    code = (
+        "import os, sys\nfrom pathlib import Path\n"
+        "from bighmm.base.tensor_files import TensorFile, read_tensors\n"
+        "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)  # root may read anything\n"
+        "for read in (TensorFile, read_tensors):\n"
+        "    try: read(Path('t'))\n"
+        "    except ValueError as error: print(error)\n"
+    )
+    python = [sys.executable, "-c", code]
+    done = subprocess.run(python, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines() == ["t cannot be read: Permission denied"] * 2
 
 
 def test_devices_unknown_types_and_sizes_that_are_none(tmp_path):

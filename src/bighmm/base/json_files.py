@@ -1,8 +1,8 @@
 """JSON files, read with limits and checked against a dataclass; hashes of their own content.
 
 Whatever is wrong with a file is one sentence that names it. Beside what is no JSON, a file is
-refused if it is too large or nested too deeply, if an object has a name twice, or if a number is
-not finite.
+refused if it is too large or nested too deeply, if it has too many values, if an object has a name
+twice, or if a number is not finite.
 
 A *sealed* file has one more field, `SEAL`: the SHA-256 of the others. So a changed value is noticed
 even if it is a possible one. Files from before have no seal and are read without that check.
@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bighmm.base.reading import read_bytes
-from bighmm.base.settings import fill, shown
+from bighmm.base.settings import fill, reason_of, shown
 
 SEAL = "seal"
-MOST_JSON = 1 << 25  # bytes of a JSON file; what it becomes in memory may be thirty times as much
+MOST_JSON = 1 << 25  # bytes of a JSON file
+MOST_NESTED = 1 << 21  # objects and lists, which take up to 30 times the memory of their text
+MOST_COMMAS = 1 << 23  # values that follow others, which take up to 12 times that
 DEEPEST = 64  # objects and lists within each other
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -68,6 +70,11 @@ def sealed(value: dict[str, Any]) -> dict[str, Any]:
 def parse_json(content: bytes | str, wrong: str, *, finite: bool = True) -> Any:
     """The value of a JSON text; `wrong` begins the message of the ValueError if there is none."""
     raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    nested = raw.count(b"[") + raw.count(b"{")
+    if nested > MOST_NESTED:
+        raise ValueError(f"{wrong}: it has more than {MOST_NESTED:,} objects and lists")
+    if raw.count(b",") > MOST_COMMAS:
+        raise ValueError(f"{wrong}: it has more than {MOST_COMMAS:,} values")
     try:
         value = json.loads(
             raw.decode("utf-8-sig"),
@@ -80,10 +87,9 @@ def parse_json(content: bytes | str, wrong: str, *, finite: bool = True) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"{wrong}: it is not UTF-8 at byte {error.start}") from None
     except ValueError as error:
-        raise ValueError(f"{wrong}: it is not JSON ({_reason(error)})") from None
-    deep = raw.count(b"[") + raw.count(b"{") > DEEPEST
+        raise ValueError(f"{wrong}: it is not JSON ({reason_of(error)})") from None
     odd = _SURROGATE.search(raw) is not None
-    if deep or odd:
+    if nested > DEEPEST or odd:
         _check(value, wrong)
     return value
 
@@ -107,11 +113,6 @@ def _finite(digits: str) -> float:
 
 def _refused(name: str) -> float:
     raise ValueError(f"{name[:20]} is not a finite number")
-
-
-def _reason(error: ValueError) -> str:
-    text = str(error)
-    return "a number has too many digits" if text.startswith("Exceeds the limit") else text
 
 
 def _too_deep() -> str:

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 COLDEST = 1e-6  # temperature: logits are divided by it, and must stay finite
 LARGEST = 2**63 - 1  # whole number that torch and NumPy can hold
+MOST_BITS = 1 << 13  # of a whole number in a message; Python writes no more than 4,300 digits
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,29 @@ def shown(value: Any) -> str:
     return _SHORT.repr(value)
 
 
+def reason_of(error: Exception) -> str:
+    """What an error says, in words for a user where Python's are about its own limits."""
+    text = str(error)
+    return "a number has too many digits" if text.startswith("Exceeds the limit") else text
+
+
 def closest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one it resembles, or all of them."""
     close = difflib.get_close_matches(word[:100], list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, and one that a float holds or is close to."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, float) and math.isfinite(value)
+
+
 def check_seed(seed: int) -> None:
     """Raises ValueError for a number that torch or NumPy does not accept as a seed."""
     if not 0 <= seed < 2**63:
-        raise ValueError(f"a seed is a number from 0 to {2**63 - 1}, not {seed}")
+        raise ValueError(f"a seed is a number from 0 to {2**63 - 1}, not {shown(seed)}")
 
 
 def check_at_least_one(number: int, name: str) -> None:
@@ -184,5 +198,12 @@ def _name(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint))
 
 
-_SHORT = reprlib.Repr()
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > MOST_BITS:
+            return "a number with too many digits"
+        return super().repr_int(x, level)
+
+
+_SHORT = _Short()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
