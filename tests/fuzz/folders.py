@@ -35,7 +35,7 @@ from bighmm.train.loop import Stopped
 from bighmm.train.recipe import CorpusSettings, ModelSettings, Recipe
 from bighmm.train.run import saved_recipe, train_run
 
-from .commands import ask
+from .commands import ask, call, check
 from .inputs import add_inputs
 from .originals import Original, Originals, Question, check_sums, on_a_copy, tokenizer_folder
 from .outcome import Failure, Refused
@@ -209,6 +209,7 @@ def _add_runs(originals: Originals) -> None:
         "model": answers_of_model,
         "eval": lambda path: ask("eval", path),
         "resume command": lambda path: _result(ask("train", "--resume", "--out", path)),
+        "compare": _compared,
     }
     originals.add(Original("run", folder, on_a_copy(questions)))
 
@@ -225,6 +226,14 @@ def _checkpoint(path: Path) -> Any:
 
 def _resume(path: Path) -> Any:
     return _result(train_run(path, saved_recipe(path)[0], resume=True))
+
+
+def _compared(path: Path) -> Any:
+    """What `compare` says of a run and itself, without what the log says, which has no hash."""
+    check(call(["compare", str(path)]))
+    found = ask("compare", path, path)
+    finished = [run["figures"]["finished"] for run in found["runs"]]
+    return [finished, found["differs"], found["same_text"]]
 
 
 def _result(found: dict[str, Any]) -> dict[str, Any]:

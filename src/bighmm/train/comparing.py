@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bighmm.base.json_files import read_object
+from bighmm.base.settings import is_number
 from bighmm.lm.opening import RECIPE
 from bighmm.train.logs import read_log
 from bighmm.train.recipe import Recipe
@@ -75,7 +76,7 @@ def _read_result(path: Path) -> dict[str, Any]:
     counted = found.get("kneser_ney")
     if counted is not None:
         numbers.append(counted.get("test") if isinstance(counted, dict) else None)
-    if not all(isinstance(number, int | float) for number in numbers):
+    if not all(is_number(number) for number in numbers):
         raise ValueError(f"{path} is damaged: it does not have the figures of a run")
     return found
 

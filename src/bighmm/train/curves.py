@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any
 
 from bighmm.base.locks import Busy, check_free
 from bighmm.base.reading import read_part
+from bighmm.train.logs import LOG, STEP_FIELDS, entry_of
 
-LOG = "log.jsonl"
 MOST = 1 << 23  # bytes of a log that are read at once
-STEP_FIELDS = ("step", "epoch", "loss", "lr", "tokens", "seconds")
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,9 @@ def read_curves(run: Path, after: int = 0, points: int = 1000) -> Curves:
     content = read_part(path, begin, MOST)
     whole = content[: content.rfind(b"\n") + 1]
     end = begin + len(whole)
-    steps, checks = [], []
-    for line in whole.splitlines():
-        record = _record(line)
-        if record.get("kind") == "step" and all(_is_number(record.get(f)) for f in STEP_FIELDS):
-            steps.append(record)
-        elif record.get("kind") == "check" and _is_number(record.get("perplexity")):
-            checks.append(record)
+    records = [record for record in map(entry_of, whole.splitlines()) if record is not None]
+    steps = [record for record in records if record["kind"] == "step"]
+    checks = [record for record in records if record["kind"] == "check"]
     total = steps[-1].get("total_steps") if steps else None
     return Curves(
         next=end,
@@ -73,7 +67,7 @@ def read_curves(run: Path, after: int = 0, points: int = 1000) -> Curves:
         total_steps=total if isinstance(total, int) else None,
         steps=_columns(steps, points),
         checks={
-            "step": [record.get("step") for record in checks],
+            "step": [record["step"] for record in checks],
             "perplexity": [record["perplexity"] for record in checks],
             "best": [record.get("best") is True for record in checks],
         },
@@ -95,19 +89,7 @@ def _columns(steps: list[dict[str, Any]], points: int) -> dict[str, list[float |
         since = before or some[0]
         tokens, seconds = (last[name] - since[name] for name in ("tokens", "seconds"))
         # A run that was resumed may count its seconds anew.
-        columns["tokens_per_second"].append(tokens / seconds if seconds > 0 < tokens else None)
+        speed = tokens / seconds if seconds > 0 < tokens else math.inf
+        columns["tokens_per_second"].append(speed if math.isfinite(speed) else None)
         before = last
     return columns
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
