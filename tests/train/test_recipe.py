@@ -327,7 +327,7 @@ def test_changed():
 
 
 def test_a_file_that_is_nested_too_deeply_or_has_no_end(tmp_path):
-    (tmp_path / "deep.toml").write_text("a = " + "[" * 10**5)
+    (tmp_path / "deep.toml").write_text("a = " + "[\n" * 10**4)
     with pytest.raises(ValueError, match=r"deep\.toml cannot be read: it is nested too deeply"):
         read_recipe(tmp_path / "deep.toml")
     (tmp_path / "endless.toml").symlink_to("/dev/zero")
@@ -336,6 +336,36 @@ def test_a_file_that_is_nested_too_deeply_or_has_no_end(tmp_path):
     (tmp_path / "class.toml").write_text("[initial]\nFOLDERS = 3")
     with pytest.raises(ValueError, match="unknown field 'FOLDERS'"):
         read_recipe(tmp_path / "class.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" + ".".join("a" * 3000) + "]", "line 1 has more than 4,096 characters"),
+        ("\n" + ".".join("a" * 3000) + " = 1", "line 2 has more than 4,096 characters"),
+        ("# a comment\n" * 10_000, "is larger than 65,536 bytes"),
+        (f"[training]\nepochs = {'9' * 4000 * 2}", "line 2 has more than 4,096 characters"),
+    ],
+    ids=range(4),
+)
+def test_files_that_take_long_to_parse(tmp_path, text, reason):
+    with pytest.raises(ValueError, match=rf"the recipe .*r\.toml cannot be read: .*{reason}"):
+        read(tmp_path, text)
+
+
+def test_numbers_with_too_many_digits(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"r\.toml \[training\]: seed = .* is not of the kind int"):
+        read(tmp_path, f"[training]\nseed = 0x{'f' * 4000}")
+    monkeypatch.setattr("bighmm.train.recipe.LONGEST_LINE", 10_000)
+    with pytest.raises(ValueError, match=r"r\.toml cannot be read: a number has too many digits$"):
+        read(tmp_path, f"[training]\nepochs = {'9' * 5000}")
+
+
+def test_recipes_that_extend_others_without_end(tmp_path):
+    for number in range(2000):
+        (tmp_path / f"{number}.toml").write_text(f'extends = "{number + 1}.toml"\n')
+    with pytest.raises(ValueError, match=r"0\.toml extends more than 32 others"):
+        read_recipe(tmp_path / "0.toml")
 
 
 def test_located(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from bighmm.base.reading import read_text
-from bighmm.base.settings import closest, fill
+from bighmm.base.settings import closest, fill, reason_of, shown
 from bighmm.data.options import BatchKind
 from bighmm.lm.options import OPTIONS as BASELINE_OPTIONS
 from bighmm.lm.options import Convention
@@ -226,7 +226,9 @@ class Recipe:
         return from_dict(found, "the changed recipe")
 
 
-MOST_RECIPE = 1 << 20  # bytes of its file
+MOST_RECIPE = 1 << 16  # bytes of its file
+LONGEST_LINE = 1 << 12  # characters
+MOST_EXTENDED = 32  # recipes, each of which extends the next
 QUICKSTART = "quickstart"  # the packaged recipe of `bighmm train` without settings
 SECTIONS = {
     "corpus": CorpusSettings,
@@ -322,28 +324,39 @@ def read_recipe(path: str | Path) -> Recipe:
 def _sections(path: Path, asked_by: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The sections of a file, merged over those of the recipes that it extends."""
     try:
-        found = tomllib.loads(read_text(path, MOST_RECIPE, pipes=True))
+        found = tomllib.loads(_with_short_lines(read_text(path, MOST_RECIPE, pipes=True)))
     except (ValueError, RecursionError) as error:
         if not path.exists():
             why = f", which {asked_by[-1]} extends" if asked_by else ""
             raise ValueError(f"there is no recipe {path}{why}") from None
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        deep = isinstance(error, RecursionError)
+        reason = "it is nested too deeply" if deep else reason_of(error)
         raise ValueError(f"the recipe {path} cannot be read: {reason}") from None
     extended = found.pop("extends", found.pop("like", None))
     found = _with_new_names(found)
     if extended is None:
         return found
     if not isinstance(extended, str):
-        raise ValueError(f"{path}: extends names another recipe's file, not {extended!r}")
+        raise ValueError(f"{path}: extends names another recipe's file, not {shown(extended)}")
     asked_by = (*asked_by, path)
     other = path.parent / extended
     if other.resolve() in [asking.resolve() for asking in asked_by]:
         raise ValueError(f"the recipe {path} extends {other}, which then extends itself")
+    if len(asked_by) > MOST_EXTENDED:
+        raise ValueError(f"the recipe {asked_by[0]} extends more than {MOST_EXTENDED} others")
     base = _sections(other, asked_by)
     for section, fields in found.items():
         both = isinstance(fields, dict) and isinstance(base.get(section), dict)
         base[section] = base[section] | fields if both else fields
     return base
+
+
+def _with_short_lines(text: str) -> str:
+    """The same text; ValueError for a line that is too long, as the parser is slow with these."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"line {number} has more than {LONGEST_LINE:,} characters")
+    return text
 
 
 def _with_new_names(found: dict[str, Any]) -> dict[str, Any]:
