@@ -83,9 +83,10 @@ NO_RULE = RuleFlags()
 
 def _read(schema: Path) -> str:
     from bighmm.base.reading import read_bytes
+    from bighmm.lm.rules.asked import MOST_SCHEMA
 
     try:
-        return read_bytes(schema, pipes=True).decode("utf-8")
+        return read_bytes(schema, MOST_SCHEMA, pipes=True).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"the schema {schema} is not UTF-8 at byte {error.start}") from None
 

@@ -253,6 +253,33 @@ def test_schemas_that_are_not_json(schema):
     assert len(str(error.value)) < 500
 
 
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("[" + "{}," * 400_000, "it has more than 1,048,576 characters"),
+        ('{"type": "null", "type": "string"}', "the name 'type' is there twice"),
+        ({"properties": {f"a{i}": {} for i in range(20_000)}}, "too large for a rule"),
+        ({"required": [f"a{i}" for i in range(50_000)]}, "too large for a rule"),
+        ({"prefixItems": [True] * 100_000}, "too large for a rule"),
+        ({"type": [{}]}, "unhashable"),
+    ],
+    ids=range(6),
+)
+def test_schemas_that_would_fill_the_memory(schema, reason):
+    with pytest.raises(
+        ValueError, match=rf"the JSON schema .* cannot be used: .*{reason}"
+    ) as error:
+        c.json_schema(schema, WORDS)
+    assert len(str(error.value)) < 500
+
+
+def test_alternatives_that_take_long_to_compare(monkeypatch):
+    monkeypatch.setattr(work, "LIMIT", work.LIMIT // 64)
+    with pytest.raises(ValueError, match=r"^the rule JSON schema .* is too large"):
+        c.json_schema({"oneOf": [{"const": i} for i in range(10_000)]}, WORDS)
+    c.json_schema({"type": ["null"] * 100_000}, WORDS)
+
+
 def test_sampled_tokens_are_valid():
     """As the models draw them."""
     tokens = [*'{}[]":,.-0123456789ab', "name", "age", '{"', '":', "true", "null", "12"]

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from bighmm.infer.rules import Rule
 
 
+MOST_SCHEMA = 1 << 20  # bytes of a JSON schema
+
+
 @dataclass(frozen=True)
 class AskedRule:
     """The conditions that a text must satisfy; those that are not given always hold."""

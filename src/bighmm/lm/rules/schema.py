@@ -14,11 +14,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from bighmm.base.json_files import DEEPEST
+from bighmm.infer.rules.work import spend
 from bighmm.lm.rules.schema_numbers import MOST_DIGITS, NUMBER, Interval, integers, numbers
 from bighmm.lm.rules.schema_strings import FORMATS, of_length, of_pattern
 
 LARGEST = 100_000  # characters of the expression
 LARGEST_COUNT = 1_000  # of characters or items that a schema asks for
+COMPARING = 32  # steps of Python that comparing two alternatives counts as
 DEPTH = 2  # of arrays and objects whose content a schema leaves open
 
 # Keywords that say nothing about which texts are valid.
@@ -54,6 +57,7 @@ class _Schema:
 
     def __init__(self, root: Any) -> None:
         self.root = root
+        self.written = 0  # characters of all parts so far
 
     def pattern(self, schema: Any, at: str, within: tuple[str, ...]) -> str:
         """The expression of the part of the schema that stands `at` a place.
@@ -70,14 +74,24 @@ class _Schema:
         for keyword, write in self._combinations().items():
             if keyword in given:
                 _refuse(given - {keyword}, at, f"beside {keyword!r}")
-                return _limited(write(schema[keyword], f"{at}/{keyword}", within), at)
+                return self._counted(write(schema[keyword], f"{at}/{keyword}", within), at)
         if given & {"enum", "const"}:
             _refuse(given - {"enum", "const", "type"}, at, "beside 'enum' or 'const'")
             values = _values(schema, at)
-            return _limited(f"(?:{'|'.join(map(_literal, values))})", at)
+            return self._counted(f"(?:{'|'.join(map(_literal, values))})", at)
         _refuse(given - ABOUT_TYPES, at)
         found = [self._of_type(kind, schema, at, within) for kind in _types(schema, given, at)]
-        return _limited(found[0] if len(found) == 1 else f"(?:{'|'.join(found)})", at)
+        return self._counted(found[0] if len(found) == 1 else f"(?:{'|'.join(found)})", at)
+
+    def _counted(self, pattern: str, at: str) -> str:
+        """The same expression; ValueError if this and all before cannot become a small one.
+
+        Those of a level stand beside each other in the whole, and there are `DEEPEST` levels.
+        """
+        self.written += len(pattern)
+        if self.written > DEEPEST * LARGEST:
+            raise ValueError(f"{at} is too large for a rule")
+        return _limited(pattern, at)
 
     def _combinations(self) -> dict[str, Callable[[Any, str, tuple[str, ...]], str]]:
         return {
@@ -96,8 +110,9 @@ class _Schema:
         """The part of the schema that a reference names."""
         if not isinstance(name, str) or not re.match(r"#(/|$)", name):
             raise ValueError(f"{at} is {_shown(name)}; only references such as #/$defs/name work")
-        part = self.root
-        for step in name.split("/")[1:]:
+        part, steps = self.root, name.split("/")[1:]
+        spend(in_python=COMPARING + len(steps))
+        for step in steps:
             step = step.replace("~1", "/").replace("~0", "~")
             if isinstance(part, list) and step.isdecimal() and int(step) < len(part):
                 part = part[int(step)]
@@ -132,6 +147,7 @@ class _Schema:
         a, b = self._resolved(a), self._resolved(b)
         if not isinstance(a, dict) or not isinstance(b, dict):
             return False
+        spend(in_python=COMPARING + _size(a) + _size(b))
         if all({"enum", "const"} & set(s) for s in (a, b)):
             values = [set(map(_key, _values(s, "#"))) for s in (a, b)]
             return not values[0] & values[1]
@@ -183,7 +199,7 @@ class _Schema:
             rest = self._content(schema.get("items", True), f"{at}/items", within)
         if most is not None and most < least:
             raise ValueError(f"{at} asks for {least} items or more, and allows {most}")
-        return _items(firsts, rest, least, most)
+        return _items(firsts, rest, least, most, at)
 
     def _object(self, schema: dict[str, Any], at: str, within: tuple[str, ...]) -> str:
         properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -215,10 +231,12 @@ class _Schema:
         if most is not None and most < len(members):
             raise ValueError(f"'maxProperties' at {at} is not supported below all members")
         patterns = {n: f"{_literal(n)}{S}:{S}{pattern}" for n, pattern in members.items()}
-        return rf"\{{{S}{_members(patterns, set(required))}{S}\}}"
+        return rf"\{{{S}{_members(patterns, set(required), at)}{S}\}}"
 
     def _content(self, schema: Any, at: str, within: tuple[str, ...]) -> str:
-        return _anything(DEPTH - 1) if schema in (True, {}) else self.pattern(schema, at, within)
+        if schema in (True, {}):
+            return self._counted(_anything(DEPTH - 1), at)
+        return self.pattern(schema, at, within)
 
 
 def _types(schema: dict[str, Any], given: set[str], at: str) -> list[str]:
@@ -229,7 +247,7 @@ def _types(schema: dict[str, Any], given: set[str], at: str) -> list[str]:
     kinds = _as_list(schema["type"])
     if not kinds or any(kind not in OF_TYPE for kind in kinds):
         raise ValueError(f"{at}/type is {_shown(schema['type'])}; known are {', '.join(OF_TYPE)}")
-    return kinds
+    return list(dict.fromkeys(kinds))
 
 
 def _string(schema: dict[str, Any], at: str) -> str:
@@ -295,7 +313,7 @@ def _counts(schema: dict[str, Any], least: str, most: str, at: str) -> tuple[int
     return low, None if high is None else int(high)
 
 
-def _items(firsts: list[str], rest: str | None, least: int, most: int | None) -> str:
+def _items(firsts: list[str], rest: str | None, least: int, most: int | None, at: str) -> str:
     """The expression of an array: `firsts` in this order, then any number of `rest`."""
     limit = len(firsts) if most is None else min(len(firsts), most)
     tail = ""
@@ -307,26 +325,26 @@ def _items(firsts: list[str], rest: str | None, least: int, most: int | None) ->
         tail = f"(?:{comma}{rest}){{{low},{'' if most is None else most - limit}}}"
     for i in reversed(range(limit)):
         tail = f"{f',{S}' if i else ''}{firsts[i]}{tail}"
-        tail = tail if i < least else f"(?:{tail})?"
+        tail = _limited(tail if i < least else f"(?:{tail})?", at)
     return rf"\[{S}{tail}{S}\]"
 
 
-def _members(patterns: dict[str, str], required: set[str]) -> str:
+def _members(patterns: dict[str, str], required: set[str], at: str) -> str:
     """The members of an object in this order, with commas between those that occur."""
     names = list(patterns)
     anchors = [i for i, name in enumerate(names) if name in required]
     if not anchors:
-        ways = []  # by the last member that occurs
-        for i, name in enumerate(names):
-            before = "".join(f"(?:{patterns[n]}{S},{S})?" for n in names[:i])
-            ways.append(before + patterns[name])
-        return f"(?:{'|'.join(ways)})?"
+        ways, before = "", ""  # by the last member that occurs
+        for name in names:
+            ways = _limited(f"{ways}{'|' if ways else ''}{before}{patterns[name]}", at)
+            before += f"(?:{patterns[name]}{S},{S})?"
+        return f"(?:{ways})?"
     last = anchors[-1]
     found = ""
     for i, name in enumerate(names):
         part = patterns[name]
         part = f"{part}{S},{S}" if i < last else part if i == last else f"{S},{S}{part}"
-        found += part if name in required else f"(?:{part})?"
+        found = _limited(found + (part if name in required else f"(?:{part})?"), at)
     return found
 
 
@@ -414,6 +432,12 @@ def _refuse(keywords: Iterable[str], at: str, where: str = "") -> None:
     """Raise ValueError for the first keyword, if there is any."""
     for keyword in sorted(keywords):
         raise ValueError(f"{keyword!r} at {at} is not supported{f' {where}' if where else ''}")
+
+
+def _size(schema: dict[str, Any]) -> int:
+    """How many values and names a schema has that are compared with those of another."""
+    parts = (schema.get(keyword) for keyword in ("enum", "required", "properties"))
+    return sum(len(part) for part in parts if isinstance(part, list | dict))
 
 
 def _limited(pattern: str, at: str) -> str:

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from bighmm.base.json_files import parse_json
+from bighmm.base.settings import shown
 from bighmm.data.tokenizers import Tokenizer, Words
 from bighmm.infer.rules.automaton import Automaton, Bools, Ints
 from bighmm.infer.rules.rules import Rule
-from bighmm.infer.rules.work import limited
+from bighmm.infer.rules.work import TooMuchWork, limited
+from bighmm.lm.rules.asked import MOST_SCHEMA
 from bighmm.lm.rules.expression import byte_automaton
 from bighmm.lm.rules.schema import schema_pattern
 from bighmm.lm.rules.spacing import with_spaces
@@ -53,15 +56,30 @@ def json_schema(schema: str | dict[str, Any], tokenizer: Tokenizer) -> Rule:
 
     Raises ValueError as `text_regex` does, and if a keyword of the schema cannot be kept.
     """
-    name = _shortened(schema if isinstance(schema, str) else json.dumps(schema, default=repr))
+    text = schema if isinstance(schema, str) else _as_json(schema)
+    name = _shortened(text)
+    wrong = f"the JSON schema {name} cannot be used"
+    if len(text) > MOST_SCHEMA:
+        raise ValueError(f"{wrong}: it has more than {MOST_SCHEMA:,} characters")
+    parsed = parse_json(text, wrong)
+    with limited(f"JSON schema {name}"):
+        try:
+            pattern = schema_pattern(parsed)
+        except TooMuchWork:
+            raise
+        except (ValueError, TypeError, RecursionError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise ValueError(f"{wrong}: {reason}") from None
+        return text_regex(pattern, tokenizer).called(f"JSON schema {name}")
+
+
+def _as_json(schema: dict[str, Any]) -> str:
+    """The JSON text of a schema that is a Python object; ValueError if it has none."""
     try:
-        parsed = json.loads(schema) if isinstance(schema, str) else schema
-        pattern = schema_pattern(json.loads(json.dumps(parsed, allow_nan=False)))
+        return json.dumps(schema, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"the JSON schema {name} cannot be used: {reason}") from None
-    with limited(f"JSON schema {name}"):
-        return text_regex(pattern, tokenizer).called(f"JSON schema {name}")
+        raise ValueError(f"the JSON schema {shown(schema)} cannot be used: {reason}") from None
 
 
 def _shortened(text: str) -> str:
