@@ -1,6 +1,7 @@
 """Folders of Ctrl-G, compared with a copy of its class."""
 
 import json
+import zipfile
 
 import pytest
 import torch
@@ -142,6 +143,34 @@ def test_errors_of_damaged_folders(harm, sentence, tmp_path):
     harm(tmp_path / "hmm")
     with pytest.raises(ValueError, match=sentence):
         from_ctrlg(tmp_path / "hmm")
+
+
+def test_a_packed_file_of_torch(tmp_path):
+    """It is refused before there is memory for what it unpacks to."""
+    CtrlgHMM(4, 5, 3).save_pretrained(tmp_path)
+    stored, packed = tmp_path / "stored.bin", tmp_path / "pytorch_model.bin"
+    torch.save(load_file(tmp_path / "model.safetensors"), stored)
+    (tmp_path / "model.safetensors").unlink()
+    with zipfile.ZipFile(stored) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            new.writestr(part.filename, old.read(part))
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is damaged: its parts are packed"):
+        from_ctrlg(tmp_path)
+    packed.write_bytes(b"PK\x03\x04" + b"x" * 100)
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is damaged: File is not a zip file"):
+        from_ctrlg(tmp_path)
+
+
+@pytest.mark.parametrize("size", [4, 10**6], ids=str)
+def test_a_file_of_torch_that_repeats_one_number(size, tmp_path):
+    CtrlgHMM(4, 5, 3).save_pretrained(tmp_path)
+    set_config(tmp_path, hidden_states=size)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["alpha_exp"] = torch.ones(1).expand(size, size)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="alpha_exp has fewer numbers than its shape says"):
+        from_ctrlg(tmp_path)
 
 
 def test_error_of_a_missing_folder(tmp_path):

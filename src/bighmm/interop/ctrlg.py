@@ -22,6 +22,7 @@ end mark stays exactly the same.
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from bighmm.base.files import (
     write_json,
 )
 from bighmm.base.json_files import read_object
+from bighmm.base.reading import check_regular
 from bighmm.base.settings import shown
 from bighmm.base.tensor_files import read_tensors, write_tensors
 from bighmm.hmm import HMM
@@ -46,6 +48,7 @@ from bighmm.model.transitions import Table
 
 CONFIG, WEIGHTS, OLDER_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"
 SETTINGS = ("hidden_states", "vocab_size", "eos_token_id")
+ZIP = b"PK\x03\x04"  # the beginning of an archive
 IMPOSSIBLE = -1e30  # stands for log 0
 TOLERANCE = 1e-3  # the largest deviation of the sum of a row from one; rows are normalised
 
@@ -195,6 +198,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         tensors = read_tensors(path)
     else:
         try:
+            _check_stored(path)
             tensors = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged pickle may raise errors of any class
             reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -202,7 +206,32 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     for name in ("alpha_exp", "beta", "gamma"):
         if not isinstance(tensors, dict) or not isinstance(tensors.get(name), Tensor):
             raise ValueError(f"{path} has no {name}, so it is not a Ctrl-G HMM")
+        if not _is_whole(tensors[name]):
+            raise ValueError(f"{path} is damaged: {name} has fewer numbers than its shape says")
     return tensors
+
+
+def _check_stored(path: Path) -> None:
+    """Raises an error if a file of torch, which is a ZIP archive, unpacks to more than its size.
+
+    torch itself writes archives that are not packed. Files of old versions are no archives.
+    """
+    check_regular(path)
+    with path.open("rb") as file:
+        if file.read(len(ZIP)) != ZIP:
+            return
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+    packed = any(part.compress_type != zipfile.ZIP_STORED for part in parts)
+    if packed or sum(part.file_size for part in parts) > path.stat().st_size:
+        raise ValueError("its parts are packed, which torch does not do")
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether every number of a tensor was in the file: a view may repeat one without end."""
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return False
+    return tensor.untyped_storage().nbytes() >= tensor.numel() * tensor.element_size()
 
 
 def _with_log_zeros(log_probs: Tensor) -> Tensor:
