@@ -213,6 +213,23 @@ def test_a_packed_file_that_repeats_an_n_gram_without_end(tmp_path):
     assert int(grown) * 1024 < 2**26 * (resource.getpagesize() // 4096)
 
 
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        (b"\n" * 20_000, "line 10001: it has more than 10,000 empty lines"),
+        (b"# words\n" * 20_000, r"line 10001: there is no .data. in the 10,000 lines up to here"),
+    ],
+    ids=["empty", "comments"],
+)
+def test_a_file_that_does_not_begin(tmp_path, before, message):
+    path = tmp_path / "late.arpa.gz"
+    path.write_bytes(gzip.compress(before[: len(before) // 4] + KENLM.encode()))
+    read_arpa_with_words(path)
+    path.write_bytes(gzip.compress(before + KENLM.encode()))
+    with pytest.raises(ValueError, match=message):
+        read_arpa_with_words(path)
+
+
 class TestCommand:
     @pytest.fixture
     def run(self, lm, tmp_path):

@@ -29,6 +29,8 @@ MOST_DIGITS = 64  # of a number
 MOST_ORDER = 64
 MOST_WORDS = 1 << 26  # bytes of a vocabulary that is taken from a file, with PER_WORD for each word
 PER_WORD = 16
+MOST_EMPTY = 10_000  # lines; files that are written have some around each order
+MOST_BEFORE = 10_000  # lines before the n-grams are announced, which are comments
 HIGHEST_BACKOFF = 10.0  # log10 of a backoff weight
 N_GRAMS_AT_ONCE = 1 << 16
 MOST_SHOWN = 200  # bytes of a word in a message
@@ -176,7 +178,7 @@ class _ArpaReader:
         self, path: Path, names: list[bytes] | None = None, may_lack: Set[int] = frozenset()
     ) -> None:
         self._path, self._file, self._may_lack = path, read_lines(path), may_lack
-        self._line_number = 0
+        self._line_number = self._empty_lines = 0
         self._names: list[bytes] = [] if names is None else names
         self._closed = names is not None
         self._ids = {name: id for id, name in enumerate(self._names)}
@@ -184,7 +186,8 @@ class _ArpaReader:
     def levels(self) -> list[Level]:
         """The n-grams of all orders."""
         while self._line() != b"\\data\\":
-            pass
+            if self._line_number > MOST_BEFORE:
+                raise self._error(f"there is no \\data\\ in the {MOST_BEFORE:,} lines up to here")
         sizes: list[int] = []
         while (line := self._line()).startswith(b"ngram "):
             order, _, count = line[6:].partition(b"=")
@@ -338,6 +341,9 @@ class _ArpaReader:
                 raise self._error("it is packed, so its name must end in .gz or .xz")
             if line := line.strip():
                 return line
+            self._empty_lines += 1
+            if self._empty_lines > MOST_EMPTY:
+                raise self._error(f"it has more than {MOST_EMPTY:,} empty lines")
         raise self._error("the file is cut short, or is no ARPA file")
 
     def _error(self, what: str) -> ValueError:
