@@ -236,6 +236,38 @@ def test_an_end_mark_that_is_none(tmp_path, end):
         load_tokenizer(tmp_path)
 
 
+def replace(pattern, content, kind="String"):
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"normalizer": [replace("a", "aa")] * 40}, "more than 1024 times longer"),
+        ({"normalizer": [replace("", "x", "Regex")] * 40}, "more than 1024 times longer"),
+        ({"normalizer": [replace("a", "a" * 9000)]}, "more than 1024 times longer"),
+        ({"normalizer": [{"type": "ByteLevel"}] * 40}, "more than 1024 times longer"),
+        ({"decoder": [replace("a", "aa")] * 40}, "more than 1024 times longer"),
+        ({"normalizer": [{"type": "Prepend", "prepend": "x" * 9000}]}, "characters before a text"),
+        ({"normalizer": [{"type": "NFC"}] * 300}, "more than 256 steps"),
+    ],
+    ids=range(7),
+)
+def test_steps_that_make_a_text_longer(tmp_path, changes, reason):
+    path = bpe(tmp_path / "tokenizer.json")
+    for part, steps in changes.items():
+        changed(path, **{part: {"type": "Sequence", f"{part}s": steps}})
+    with pytest.raises(ValueError, match=rf"tokenizer\.json cannot be used: .*{reason}"):
+        open_tokenizer(path)
+
+
+def test_steps_that_are_usual(tmp_path):
+    path = bpe(tmp_path / "tokenizer.json")
+    steps = [{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁"), replace(" {2,}", " ", "Regex")]
+    changed(path, normalizer={"type": "Sequence", "normalizers": steps})
+    assert open_tokenizer(path).size
+
+
 def test_what_the_library_refuses_in_use(tmp_path):
     words = tokenizers.models.WordLevel({"a": 0, "</s>": 1}, unk_token="[UNK]")
     made = Subwords(tokenizers.Tokenizer(words).to_str().encode())

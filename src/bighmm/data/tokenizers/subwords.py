@@ -7,10 +7,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
 from bighmm.base.json_files import parse_json
+from bighmm.data.tokenizers.growth import check_growth
 from bighmm.data.tokenizers.protocol import END, UNKNOWN, checked_id, decode_lines, encode_text
 
 MOST_GAPS = 1 << 20  # ids without a token that a vocabulary may have
@@ -36,7 +38,8 @@ class Subwords:
     end: the end mark, as a string; by default the first of the usual marks that the vocabulary has.
     name: the file's name in messages.
 
-    Raises ValueError if the content is not a tokenizer or has no end mark.
+    Raises ValueError if the content is not a tokenizer or has no end mark, or if its steps can make
+    a text very much longer (`growth`).
     """
 
     kind = "tokenizers"
@@ -58,6 +61,8 @@ class Subwords:
     ) -> None:
         with _refused(f"{name} is damaged or is not a file of the tokenizers library"):
             self._model = tokenizers.Tokenizer.from_str(content.decode())
+        with _refused(f"the tokenizer {name} cannot be used"):
+            check_growth([_described(part) for part in _parts(self._model)])
         self._model.no_truncation()
         self._model.no_padding()
         index = self._model.get_vocab(with_added_tokens=True)
@@ -118,3 +123,13 @@ class Subwords:
     def fingerprint(self) -> str:
         mark = f"\0{self.end}".encode()
         return hashlib.sha256(self._content + mark).hexdigest()
+
+
+def _parts(model: tokenizers.Tokenizer) -> list[Any]:
+    """The steps that change a text, None for those that a tokenizer does not have."""
+    return [model.normalizer, model.pre_tokenizer, model.decoder]
+
+
+def _described(part: Any) -> Any:
+    """A part of a tokenizer as it is in a file."""
+    return None if part is None else json.loads(part.__getstate__())
