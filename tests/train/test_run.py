@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from bighmm.base.files import write_json
+from bighmm.base.files import sha256_of, write_json, write_sealed
 from bighmm.base.json_files import read_object
 from bighmm.base.locks import LOCK, Busy, temporary_name
 from bighmm.data.clusters import brown_clusters

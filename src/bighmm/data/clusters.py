@@ -56,15 +56,19 @@ def _words(corpus: Corpus) -> list[str]:
 
 
 def _cached(corpus: Corpus, classes: int, words: list[str]) -> brown.Clusters | None:
-    """The clusters in the corpus' folder, if there are any that are whole."""
+    """The clusters in the corpus' folder, if there are any that are whole.
+
+    Files of the first version have no seal, so nothing says whether they are. They are computed
+    again.
+    """
     train = corpus.split("train")
     path, unique = _path(corpus, classes), len(set(words)) == len(words)
     seal = path.with_suffix(".json")
-    if path.exists() and unique:
+    if path.exists() and seal.exists() and unique:
         try:
-            if seal.exists():  # files of the first version have none
-                check_hashes(path.parent, read_object(seal), [path.name])
-            return brown.read_paths(path, words, tokens=train)
+            check_hashes(path.parent, read_object(seal), [path.name])
+            found = brown.read_paths(path, words, tokens=train)
+            return found if len(found.paths) == classes else None
         except (ValueError, FileNotFoundError):  # a damaged file of the cache is written again
             pass
     return None
