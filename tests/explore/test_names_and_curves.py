@@ -1,6 +1,7 @@
 """Names that people give to states, and curves of runs that may still go on."""
 
 import json
+import multiprocessing
 
 import pytest
 from served import Client, log_lines, make_run
@@ -50,6 +51,47 @@ def test_names_of_an_earlier_model_are_marked(own, run):
     lm.save_pretrained(run / "model")
     later = Names(run, run / "model", 16)
     assert later.stale and later.by_state == {9: "animals"}
+
+
+def test_two_explorers_keep_each_others_names(run):
+    one, two = (Names(run, run / "model", 16) for _ in range(2))
+    one.rename(1, "one")
+    assert two.rename(2, "two")["names"] == {"1": "one", "2": "two"}
+    one.rename(2, "")
+    assert Names(run, run / "model", 16).by_state == {1: "one"}
+    assert not list(run.glob(".*"))
+
+
+def rename_many(run, first):
+    names = Names(run, run / "model", 16)
+    for state in range(first, 16, 2):
+        names.rename(state, f"state {state}")
+
+
+def test_two_processes_name_states_at_the_same_time(run):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.starmap(rename_many, [(run, 0), (run, 1)])
+    assert Names(run, run / "model", 16).by_state == {i: f"state {i}" for i in range(16)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": 99}, r"state-names\.json is of version 99, and this version of bighmm reads"),
+        ({"names": {"9" * 5000: "a"}}, r"state-names\.json is damaged: '999.*not the number of"),
+        ({"names": {"03": "a", "3": "b"}}, "'03' is not the number of a state"),
+        ({"names": {"\u0663": "a"}}, "is not the number of a state"),
+        ({"names": {"-1": "a"}}, "'-1' is not the number of a state"),
+    ],
+    ids=range(5),
+)
+def test_damaged_names(run, changes, reason):
+    Names(run, run / "model", 16).rename(3, "three")
+    found = json.loads((run / "state-names.json").read_text())
+    (run / "state-names.json").write_text(json.dumps(found | changes))
+    with pytest.raises(ValueError, match=reason) as error:
+        Names(run, run / "model", 16)
+    assert len(str(error.value)) < 400
 
 
 def test_names_of_a_model_without_a_run(tmp_path, monkeypatch):
