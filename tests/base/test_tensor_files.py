@@ -168,6 +168,7 @@ def test_missing_or_damaged(tmp_path, content):
 def test_a_file_that_may_not_be_read(tmp_path):
     write_tensors(tmp_path / "t", some_tensors())
     (tmp_path / "t").chmod(0)
+    tmp_path.chmod(0o755)
     code = (
         "import os, sys\nfrom pathlib import Path\n"
         "from bighmm.base.tensor_files import TensorFile, read_tensors\n"
