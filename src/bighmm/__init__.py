@@ -30,15 +30,18 @@ _find = lazy_names(
 
 def __dir__() -> list[str]:
     """The public names, which are imported when they are first used."""
-    return sorted({*globals(), *__all__, "__version__", "constraints"})
+    marks = {name for name in globals() if name.startswith("__")}
+    return sorted({*marks, *__all__, "__version__", "answers", "constraints"})
 
 
 def __getattr__(name: str) -> Any:
-    """The version, the public names, and `constraints`, a short name of `lm.rules`."""
+    """The version, the public names, `answers`, and `constraints`, a short name of `lm.rules`."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("bighmm")
+    if name == "answers":
+        return importlib.import_module("bighmm.answers")
     if name == "constraints":
         return importlib.import_module("bighmm.lm.rules")
     return _find(name)

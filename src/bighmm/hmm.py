@@ -55,6 +55,11 @@ class HMM(Model):
     mask of NumPy hides a token is a gap, as where it is -1, which only questions about gaps take.
     """
 
+    def __repr__(self) -> str:
+        blocks = self.support.partition
+        inside = "" if blocks is None else f", {blocks.num_blocks:,} blocks"
+        return f"HMM({self.num_states:,} states, {self.vocabulary_size:,} tokens{inside})"
+
     @staticmethod
     def of(model: Model) -> HMM:
         """The same distributions with questions."""

@@ -95,7 +95,37 @@ def test_rules_take_named_conditions(lm):
     )
 
 
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda lm: lm.fill([1, 2]), r"a text is a string, not \[1, 2\]"),
+        (lambda lm: lm.decode("abc"), "token ids were expected, not the text 'abc'"),
+        (lambda lm: lm.score(3), "a text is a string, not 3"),
+        (lambda lm: lm.score(None), "a text is a string, not None"),
+        (lambda lm: lm.log_prob(["a", "b"]), "log_prob is of one text; `score` takes a list"),
+        (lambda lm: lm.rule(must=3), "phrases of a rule are strings, not 3"),
+        (lambda lm: lm.rule(must_not=["a", 3]), r"phrases of a rule are strings, not \['a', 3\]"),
+        (lambda lm: lm.sample("the value"), "n must be a whole number, not 'the value'"),
+        (lambda lm: lm.sample(1, 2.5), "at least 0 tokens after its prefix, not 2.5"),
+        (lambda lm: lm.sample(1, seed="a"), "a seed is a number from 0 to"),
+        (lambda lm: lm.sample(1, temperature="a"), "temperature must be finite .* not 'a'"),
+        (lambda lm: lm.sample(1, top_k=1.5), "top_k must be a whole number, not 1.5"),
+        (lambda lm: lm.sample(1, top_p="a"), "top_p must be above 0 .* not 'a'"),
+        (lambda lm: lm.next_words("a", 5.5), "n must be a whole number, not 5.5"),
+        (lambda lm: lm.hmm().sample("x"), "n must be a whole number, not 'x'"),
+        (lambda lm: lm.fill("___ a", "x"), "n must be a whole number, not 'x'"),
+    ],
+)
+def test_mistakes_get_one_sentence(lm, ask, said):
+    with pytest.raises(ValueError, match=said):
+        ask(lm)
+
+
 def test_how_it_is_shown(lm):
+    assert (
+        repr(lm.hmm()).startswith(f"HMM({lm.num_states} states, 5 tokens")
+        and len(repr(lm.hmm())) < 60
+    )
     assert repr(lm).startswith(f"HMMLM({lm.num_states} states, ") and "5 words" in repr(lm)
     html = lm._repr_html_()
     assert "<th>states</th>" in html and f"<td>{lm.num_parameters}</td>" in html
@@ -128,6 +158,7 @@ def test_token_log_probs_of_ragged_rows(lm):
 
 
 def test_public_names():
-    assert {"HMM", "HMMLM", "SequenceHMM", "baum_welch", "constraints"} <= set(dir(bighmm))
+    names = {name for name in dir(bighmm) if not name.startswith("__")}
+    assert names == {*bighmm.__all__, "answers", "constraints"}
     for name in dir(bighmm):
         assert getattr(bighmm, name, None) is not None or name.startswith("__")

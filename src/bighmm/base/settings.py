@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Annotated, Any, Literal, TypeVar
 
 T = TypeVar("T")
@@ -93,15 +94,22 @@ def is_number(value: Any) -> bool:
 
 
 def check_seed(seed: int) -> None:
-    """Raises ValueError for a number that torch or NumPy does not accept as a seed."""
-    if not 0 <= seed < 2**63:
+    """Raises ValueError for what torch or NumPy does not accept as a seed."""
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise ValueError(f"a seed is a number from 0 to {2**63 - 1}, not {shown(seed)}")
 
 
+def check_whole(number: int, name: str, least: int = 0) -> None:
+    """Raises ValueError for what is not a whole number, and for one below `least`."""
+    if not isinstance(number, Integral):
+        raise ValueError(f"{name} must be a whole number, not {shown(number)}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {shown(number)}")
+
+
 def check_at_least_one(number: int, name: str) -> None:
-    """Raises ValueError for a number below 1."""
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}")
+    """Raises ValueError for what is not a whole number, and for one below 1."""
+    check_whole(number, name, 1)
 
 
 def check_range(

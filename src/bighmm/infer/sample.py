@@ -14,12 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from bighmm.base.caching import cached_object
 from bighmm.base.interrupting import check
+from bighmm.base.settings import check_whole
 from bighmm.infer.filter import advance
 from bighmm.infer.loops import can_loop
 from bighmm.infer.predict import best_next_tokens, next_token
@@ -38,13 +40,11 @@ COLDEST = 1e-30  # as 0, but for ties: any difference is then larger than float3
 
 def check_request(n: int, length: int | None, max_length: int, temperature: float) -> None:
     """Raises ValueError for a number, length or temperature that cannot be sampled."""
-    if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
-    for name, number in (("length", length or 0), ("max_length", max_length)):
-        if number < 0:
-            raise ValueError(f"{name} must be at least 0, not {number}")
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature must be finite and at least 0, not {temperature}")
+    check_whole(n, "n", 1)
+    check_whole(length or 0, "length")
+    check_whole(max_length, "max_length")
+    if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be finite and at least 0, not {temperature!r}")
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Sharpness:
     without: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if self.top_k is not None:
+            check_whole(self.top_k, "top_k", 1)
+        if not isinstance(self.top_p, Real) or not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p!r}")
 
     @property
     def is_plain(self) -> bool:

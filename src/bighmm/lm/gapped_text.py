@@ -20,6 +20,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from bighmm.data.tokenizers import Tokenizer
+from bighmm.data.tokenizers.protocol import check_text
 from bighmm.infer.positions import GAP
 from bighmm.infer.sequences import padded
 
@@ -51,6 +52,7 @@ class GappedText:
 
         Raises ValueError if there is no gap, or a gap or all of them together are too long.
         """
+        check_text(text)
         marks = list(MARK.finditer(text))
         if not marks:
             raise ValueError(

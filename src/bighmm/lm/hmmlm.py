@@ -12,15 +12,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bighmm.base.arrays import as_tensor
 from bighmm.base.caching import outside_inference_mode
 from bighmm.base.files import check_hashes, hashes, write_json, write_sealed
 from bighmm.base.randomness import generator_for
@@ -41,7 +42,7 @@ from bighmm.lm.evaluation import Evaluation, evaluate, stream_of
 from bighmm.lm.gapped_text import GappedText
 from bighmm.lm.hub import BLOCKS, CONFIG, OTHERS, WEIGHTS, OnHub
 from bighmm.lm.protocol import Convention, MatmulDtype
-from bighmm.lm.questions import WordProb
+from bighmm.lm.questions import Score, WordProb
 from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.lm.stepping import HMMStepper
 from bighmm.lm.tagging import TaggedText, TextPosterior
@@ -86,7 +87,7 @@ class HMMLM(OnHub, tags=["hmm"]):
 
     def decode(self, ids: Any) -> str:
         """The text of token ids."""
-        return self.tokenizer.decode([int(i) for i in ids])
+        return self.tokenizer.decode(as_tensor(ids).long().tolist())
 
     def hmm(self) -> HMM:
         """The distributional parameters, computed once and cached (see `clear_cache`).
@@ -118,17 +119,25 @@ class HMMLM(OnHub, tags=["hmm"]):
         """The model as one that writes many texts side by side."""
         return HMMStepper(self.hmm())
 
-    def score(self, texts: str | Sequence[str], words: bool = False) -> Any:
+    @overload
+    def score(self, texts: str, words: bool = False) -> Score: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def score(self, texts: Sequence[str], words: bool = False) -> list[Score]: ...
+
+    def score(self, texts: str | Sequence[str], words: bool = False) -> Score | list[Score]:
         """The `Score` of a text with its end mark, or a list of them for a list of texts.
 
         A text is one line. words: also log p of every token, given those before it.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
             return questions.score(self, [texts], words)[0]
         return questions.score(self, texts, words)
 
     def log_prob(self, text: str, ended: bool = True) -> float:
         """log p(text) in nats, with its end mark; unless `ended`, of all texts that begin so."""
+        if isinstance(text, list | tuple) and all(isinstance(each, str) for each in text):
+            raise ValueError("log_prob is of one text; `score` takes a list of texts")
         ids = self.encode(text)
         return float(self.hmm().log_prob([[*ids, self.tokenizer.end] if ended else ids]))
 

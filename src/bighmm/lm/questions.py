@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -250,7 +251,8 @@ def hmm_of(lm: LM, what: str) -> HMM:
 
 
 def check_texts(n: int) -> None:
-    """Raises ValueError for more texts than are drawn at a time."""
+    """Raises ValueError for no text, and for more than are drawn at a time."""
+    check_at_least_one(n, "n")
     if n > MOST_TEXTS:
         raise ValueError(f"at most {MOST_TEXTS:,} texts are drawn at a time, not {n}; ask again")
 
@@ -259,8 +261,8 @@ def check_length(length: int | None, rule: object = None) -> int:
     """The number of tokens that a text may have after its prefix; ValueError if it cannot be."""
     if length is None:
         return DEFAULT_LENGTH
-    if length < 0:
-        raise ValueError(f"a text has at least 0 tokens after its prefix, not {length}")
+    if not isinstance(length, Integral) or length < 0:
+        raise ValueError(f"a text has at least 0 tokens after its prefix, not {length!r}")
     if rule is not None and length > LONGEST:
         raise ValueError(
             f"under a rule a text has at most {LONGEST} tokens after its prefix, not {length}"

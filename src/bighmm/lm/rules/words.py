@@ -8,11 +8,12 @@ a space, both count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import add, and_, or_
 from typing import Any
 
+from bighmm.base.settings import shown
 from bighmm.data.tokenizers import Tokenizer, unknown_words
 from bighmm.infer.rules import rules
 from bighmm.infer.rules.pattern import UnknownWord, balanced
@@ -143,7 +144,11 @@ def _contains(ids: list[int]) -> Rule:
 
 
 def _as_list(phrases: str | Sequence[str]) -> list[str]:
-    return [phrases] if isinstance(phrases, str) else list(phrases)
+    if isinstance(phrases, str):
+        return [phrases]
+    if not isinstance(phrases, Iterable) or not all(isinstance(each, str) for each in phrases):
+        raise ValueError(f"phrases of a rule are strings, not {shown(phrases)}")
+    return list(phrases)
 
 
 def _bounds(words: Any) -> tuple[int, int | None]:
