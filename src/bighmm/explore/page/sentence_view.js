@@ -38,7 +38,7 @@ export class SentenceView {
       value: 5,
       on: { change: () => this.#fill() },
     });
-    this.numbers = h("div");
+    this.numbers = h("div", { class: "stack" });
     this.filled = h("div", { class: "stack", role: "status" });
     this.states = h("div");
     this.element = h(

@@ -131,30 +131,30 @@ export function statePage(main, address, about) {
         contexts,
         h(
           "table",
-          { class: "data contexts" },
+          { class: "data contexts", role: "table" }, // roles are said again, as in states.js
           h("caption", { class: "unseen" }, "Contexts"),
           h(
             "thead",
-            { class: "unseen" },
+            { class: "unseen", role: "rowgroup" },
             h(
               "tr",
-              {},
+              { role: "row" },
               ["probability", "before", "word", "after"].map((one) =>
-                h("th", { scope: "col" }, one),
+                h("th", { scope: "col", role: "columnheader" }, one),
               ),
             ),
           ),
           h(
             "tbody",
-            {},
+            { role: "rowgroup" },
             rows.map((row) =>
               h(
                 "tr",
-                {},
-                h("td", { class: "num", data: { value: row.prob } }, prob(row.prob)),
-                h("td", { class: "before" }, row.before.join(" ")),
-                h("td", {}, h("b", {}, row.word)),
-                h("td", { class: "after" }, row.after.join(" ")),
+                { role: "row" },
+                h("td", { class: "num", role: "cell", data: { value: row.prob } }, prob(row.prob)),
+                h("td", { class: "before", role: "cell" }, row.before.join(" ")),
+                h("td", { role: "cell" }, h("b", {}, row.word)),
+                h("td", { class: "after", role: "cell" }, row.after.join(" ")),
               ),
             ),
           ),
