@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from bighmm.cli.common import models_stay_open
 from bighmm.cli.flags import commands_with_flags
 from bighmm.cli.main import COMMANDS, main
 from bighmm.model import params
@@ -145,6 +146,23 @@ def run_line(line, bighmm, folder, environment):
     )
     assert ran.returncode == 0, f"{line}\n{ran.stderr}"
     assert ran.stdout.strip() or ">" in words, line
+
+
+def test_session(workplace, tmp_path, monkeypatch):
+    """The commands of the page are those of the program that writes it, and all can be read."""
+    folder, _ = workplace
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import transcript
+
+    page = tmp_path / "transcript.md"
+    with models_stay_open():
+        transcript.main(transcript.Arguments(Path("runs/pydoc-4096"), page))
+    made, shown = page.read_text(), transcript.PAGE.read_text(encoding="utf-8")
+    commands = [re.findall(r"^[$>] .*$", text, re.MULTILINE) for text in (made, shown)]
+    assert commands[0] == commands[1] and len(commands[0]) > 20
+    for wrong in ("Unrecognized options", "Error parsing", "has no flag", "Missing from"):
+        assert wrong not in made
 
 
 def test_every_command_is_shown():
