@@ -76,6 +76,14 @@ def test_a_mistake_is_one_sentence_and_the_next_question_is_answered(bighmm, tra
     assert done.err.startswith("bighmm: ") and said in done.err and done.err.count("\n") == 1
 
 
+def test_apostrophes_within_words(bighmm, trained):
+    for text in ("w01 don't w02", '"w01 don\'t w02"'):
+        done = bighmm("ask", trained, stdin=f"score {text}\n".encode())
+        assert done.status == 0 and done.out.endswith("\tw01 don't w02\n"), done.err
+    done = bighmm("ask", trained, stdin=b"sample --regex 'w01 (w02 | w03)' --n 1\n")
+    assert done.out.split()[0] == "w01"
+
+
 def test_quit_after_a_mistake(bighmm, trained):
     done = bighmm("ask", trained, stdin=b"bogus\nquit\nnext w01\n")
     assert done.status == 2 and done.out == "" and done.err.count("\n") == 1, done.err

@@ -92,6 +92,7 @@ def test_recipes(bighmm, ask, tmp_path):
     assert ask("recipes", "quickstart")["recipe"]["model"]["states"] == 4096
     assert "ptb-4096" in ask("recipes")["recipes"]
     assert "there is no recipe nope" in bighmm("recipes", "nope").err
+    assert "did you mean quickstart?" in bighmm("recipes", "quikstart").err
     done = bighmm("train", "quickstart", "--recipe", "ptb-4096")
     assert done.status == 2 and "two recipes are named, quickstart and ptb-4096" in done.err
     (tmp_path / "a.txt").write_text("some words\n" * 5)

@@ -296,7 +296,9 @@ def test_tables_have_no_embeddings_to_freeze(text, corpus, tmp_path):
 
 
 def test_only_hmms_have_labels(text):
-    with pytest.raises(ValueError, match="initialises an HMM"):
+    with pytest.raises(
+        ValueError, match=r"only an HMM can begin with somewhere, and the model is .* lstm"
+    ):
         Recipe(model=ModelSettings(family="lstm"), initial=InitialSettings(labels="somewhere"))
 
 

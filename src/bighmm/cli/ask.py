@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import importlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ QUESTIONS = {  # the module of each, and whether it takes a text
     "eval": ("bighmm.cli.evaluation", False),
 }
 LEAVING = ("quit", "exit")
+_APOSTROPHE = re.compile(r"""(?<=\w)'(?=\w)|"(?:\\.|[^"\\])*"|'[^']*'""")
 WORDS_SHOWN = 50  # that complete what was typed
 HELP = """\
   next the name of the             the likeliest next words
@@ -116,9 +118,12 @@ class Asking:
 
     def _answer(self, line: str) -> None:
         try:
-            words = shlex.split(line)
+            words = shlex.split(_APOSTROPHE.sub(_as_a_letter, line))
         except ValueError as error:
-            raise ValueError(f"the question cannot be read: {str(error).lower()}") from None
+            raise ValueError(
+                f"the question cannot be read: {str(error).lower()}; put a text with quotes in "
+                "double quotes"
+            ) from None
         if not words or words[0].startswith("#"):
             return
         name, *rest = words
@@ -203,6 +208,11 @@ class Asking:
             self._words = [word for word in every if word[0] != "<"]
         found = (word for word in self._words if word.startswith(typed))
         return [f"{word} " for _, word in zip(range(WORDS_SHOWN), found, strict=False)]
+
+
+def _as_a_letter(found: re.Match[str]) -> str:
+    """What was found in a line, with an apostrophe escaped, as in don't; text in quotes stays."""
+    return "\\'" if found[0] == "'" else found[0]
 
 
 def _lines(asking: Asking) -> Iterator[str]:

@@ -19,6 +19,7 @@ This module does not import torch.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib.resources
 import os
 import tomllib
@@ -279,6 +280,8 @@ def find_recipe(name: str | Path) -> Recipe:
         with importlib.resources.as_file(file) as path:
             return read_recipe(path)
     if not Path(name).exists():
+        if close := difflib.get_close_matches(str(name), packaged, n=1):
+            raise ValueError(f"there is no recipe {name}; did you mean {close[0]}?")
         known = ", ".join(packaged)
         raise ValueError(f"there is no recipe {name}; name a file, or a packaged recipe: {known}")
     return read_recipe(name)

@@ -120,7 +120,10 @@ def _check_initial(recipe: Recipe) -> None:
             "init_from has all parameters already; leave out pretrained, head and centroids"
         )
     if given and recipe.model.family != "hmm":
-        raise ValueError(f"{given[0]} initialises an HMM, not a model of {recipe.model.family}")
+        raise ValueError(
+            f"only an HMM can begin with {given[0]}, and the model is of the family "
+            f"{recipe.model.family}; leave it out, or train an hmm"
+        )
     others = [path for path in given if path not in (initial.labels, initial.init_from)]
     if others and recipe.training.optimizer != "adamw":
         raise ValueError(
