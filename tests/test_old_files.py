@@ -144,11 +144,12 @@ def test_commands_print_the_same(place, ask, question):
     same(ask(*words), as_printed_now(words[0], question["printed"]))
 
 
-NEW_KEYS = {  # of commands whose log_prob has a name of its own by now
+NEW_KEYS = {  # of commands whose log_prob or unknown has a name of its own by now
     "next": {"log_prob": "log_prob_next"},
     "tag": {"log_prob": "log_prob_path", "posterior": "prob"},
     "posterior": {"log_prob": "log_prob_begins"},
     "fill": {"log_prob": "log_prob_filling"},
+    "data": {"unknown": "unknown_tokens"},
 }
 
 

@@ -41,6 +41,11 @@ class Emissions(Protocol):
         """The same kind of emissions, made of other tensors."""
         ...
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """(V, K); None where only the table would tell."""
+        return None
+
     def of(self, tokens: Tensor) -> Tensor:
         """Rows (N, K) of the table for tokens (N,)."""
         return self.table.index_select(0, tokens)
@@ -77,6 +82,10 @@ class EmissionTable(Emissions):
     def operands(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.table.shape)
+
     def with_operands(self, *operands: Tensor) -> EmissionTable:
         return EmissionTable(*operands)
 
@@ -95,6 +104,10 @@ class FactoredEmission(Emissions):
     @property
     def operands(self) -> tuple[Tensor, ...]:
         return (self.emit, self.words, self.bias)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.words), len(self.emit)
 
     def with_operands(self, *operands: Tensor) -> FactoredEmission:
         return FactoredEmission(*operands)

@@ -44,13 +44,12 @@ class Model:
                 f"start has the shape {tuple(self.start.shape)} and the transitions have "
                 f"{self.transitions.num_states} states, but the support has {states}"
             )
-        if isinstance(self.emissions, EmissionTable):  # others are not computed for this
-            found = tuple(self.emissions.table.shape)
-            if found != (support.vocabulary_size, support.states_per_token):
-                raise ValueError(
-                    f"the table of emissions has the shape {found}, but the support has "
-                    f"{support.vocabulary_size} tokens with {support.states_per_token} states each"
-                )
+        found = self.emissions.shape
+        if found not in (None, (support.vocabulary_size, support.states_per_token)):
+            raise ValueError(
+                f"the table of emissions has the shape {found}, but the support has "
+                f"{support.vocabulary_size} tokens with {support.states_per_token} states each"
+            )
 
     @property
     def emission(self) -> Tensor:
