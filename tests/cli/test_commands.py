@@ -136,7 +136,8 @@ def test_train(trained, text):
 
 def test_train_for_programs_and_for_people(bighmm, ask, text, tmp_path, small):
     found = ask("train", "--data", text, *small, "--out", tmp_path / "one")
-    assert found == json.loads((tmp_path / "one" / "result.json").read_text())
+    written = json.loads((tmp_path / "one" / "result.json").read_text())
+    assert found == {"version": 1, **written}
     done = bighmm("train", "--data", text, *small, "--out", tmp_path / "two")
     assert done.status == 0
     assert f"{found['test']['perplexity']:.2f}" in done.out
