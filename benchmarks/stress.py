@@ -416,7 +416,8 @@ class Trial:
                 if not same:
                     failed.append("another answer")
             elif end.status == 2:
-                one = end.err.startswith("bighmm: ") and end.err.count("\n") == 1
+                *notes, last = end.err.splitlines() or [""]  # notes: what was chosen, before it
+                one = last.startswith("bighmm: ") and not any("bighmm: " in note for note in notes)
                 if not (one and (BUSY in end.err or DONE in end.err)):
                     failed.append("a refusal that is not one sentence")
             elif end.status != -signal.SIGKILL:

@@ -58,7 +58,8 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def one_page():
+def one_page(site):
+    """One browser for all tests, which is closed before the server that it asks."""
     from browser import find_browser, opened_browser
 
     with opened_browser(find_browser()) as browser:

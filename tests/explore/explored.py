@@ -73,7 +73,8 @@ def _make_run(folder: Path, text: Path, seed: int) -> HMMLM:
 @contextmanager
 def _serving(app: Any) -> Iterator[str]:
     uvicorn = pytest.importorskip("uvicorn")
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
+    settings = {"log_level": "warning", "timeout_graceful_shutdown": 3}  # as the command has
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, **settings))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
