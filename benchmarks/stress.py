@@ -295,7 +295,7 @@ def _corpora(folder: Path) -> Any:
 
 
 def _described(out: str) -> Any:
-    return {name: value for name, value in json.loads(out).items() if name != "folder"}
+    return {k: value for k, value in json.loads(out).items() if k not in ("folder", "version")}
 
 
 def _run_left(folder: Path) -> Any:

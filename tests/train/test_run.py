@@ -185,6 +185,20 @@ def test_another_configuration(finished, text):
         train_run(finished[0], other, resume=True)
 
 
+def test_a_finished_run_has_its_card(text, tmp_path, monkeypatch):
+    """A process that is killed before the card is written leaves a run that can be resumed."""
+
+    def die(*given):
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr("bighmm.train.run.write_card", die)
+        train_run(tmp_path / "run", recipe(text))
+    assert not (tmp_path / "run" / "result.json").exists()
+    train_run(tmp_path / "run", recipe(text), resume=True)
+    assert "perplexity" in (tmp_path / "run" / "model" / "README.md").read_text()
+
+
 def test_a_folder_that_holds_a_run_is_not_begun_again(finished, text):
     before = {path.name: path.stat().st_mtime_ns for path in finished[0].iterdir()}
     with pytest.raises(ValueError, match="already holds a run; resume it, or choose another"):

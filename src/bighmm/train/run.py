@@ -360,7 +360,7 @@ def _finish(
         result["processes"] = here.count
     with here.first_does() as mine:
         if mine:
-            write_json(folder / "result.json", result)
             if (model := existing_folder(folder / "model")) is not None:
                 write_card(model, about_run(lm, result, len(corpus.split("train"))))
+            write_json(folder / "result.json", result)  # the last: a run that has it is finished
     return result
