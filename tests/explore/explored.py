@@ -27,6 +27,9 @@ WORDS = ["<eos>", "<unk>", HOSTILE, *(f"w{number:02}" for number in range(32)), 
 STATES, BLOCKS = 24, 4
 
 
+PATIENCE = 5  # seconds; the thread ends with the process in any case
+
+
 @dataclass(frozen=True)
 class Site:
     """A server and the models it has."""
@@ -85,4 +88,7 @@ def _serving(app: Any) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/"
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(PATIENCE)
+        if thread.is_alive():  # it may wait for a connection that nobody closes
+            server.force_exit = True
+            thread.join(PATIENCE)
