@@ -48,7 +48,7 @@ def test_all_stages_from_a_language_model_to_an_hmm(ask, bighmm, tiny_lm, tmp_pa
     bound = found["language_model"]["test"]["perplexity"]
     assert 1 < bound < found["test"]["perplexity"] < found["test"]["unigram_perplexity"] * 1.2
     assert set(found["stage_seconds"]) == {"sampling", "labels", "training"}
-    assert json.loads((run / "result.json").read_text()) == found
+    assert {"version": 1, **json.loads((run / "result.json").read_text())} == found
 
     known = ask("eval", run, "--check-normalised")
     assert known["perplexity"] == pytest.approx(found["test"]["perplexity"], rel=1e-5)
