@@ -432,6 +432,15 @@ def test_a_file_that_could_not_be_read_is_not_written(tmp_path, clustered):
     _, words, clusters, counts = clustered
     with pytest.raises(ValueError, match=r"19 words and 20 counts do not fit .* 20 types"):
         brown.write_paths(tmp_path / "paths", clusters, words[1:], counts)
-    with pytest.raises(ValueError, match="holds a tab or a line break"):
-        brown.write_paths(tmp_path / "paths", clusters, ["a\tb", *words[1:]], counts)
     assert not list(tmp_path.iterdir())
+
+
+def test_words_with_tabs_and_line_breaks_go_into_a_paths_file(tmp_path, clustered):
+    """Pieces of subword tokenizers have them, as in the Llama tokenizer's `;\\r`."""
+    _, words, clusters, counts = clustered
+    words = ["a\tb", ";\r", "\n", *words[3:]]
+    assert brown.can_be_written(words) and not brown.can_be_written([*words, "a␉b"])
+    brown.write_paths(tmp_path / "paths", clusters, words, counts)
+    again = brown.read_paths(tmp_path / "paths", words)
+    assert np.array_equal(again.classes, clusters.classes)
+    assert "\t;␍\t" in (tmp_path / "paths").read_text(encoding="utf-8")

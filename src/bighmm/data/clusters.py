@@ -62,7 +62,7 @@ def _cached(corpus: Corpus, classes: int, words: list[str]) -> brown.Clusters | 
     again.
     """
     train = corpus.split("train")
-    path, unique = _path(corpus, classes), len(set(words)) == len(words)
+    path, unique = _path(corpus, classes), brown.can_be_written(words)
     seal = path.with_suffix(".json")
     if path.exists() and seal.exists() and unique:
         try:
@@ -87,7 +87,7 @@ def _store(
         train, corpus.tokenizer.size, classes, progress=progress, counted=counted
     )
     seal = path.with_suffix(".json")
-    if len(set(words)) == len(words):
+    if brown.can_be_written(words):
         with contextlib.suppress(OSError):  # a full disk must not cost minutes of work
             seal.unlink(missing_ok=True)  # so that it is never that of another file
             brown.write_paths(path, clusters, words, count_tokens(train, len(words)))

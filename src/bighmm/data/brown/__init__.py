@@ -20,13 +20,14 @@ once, for its bigrams. From then on a word costs O(K·C), where K is the number 
 
 from bighmm.data.brown.bigrams import average_mutual_information
 from bighmm.data.brown.clustering import Clusters, cluster
-from bighmm.data.brown.paths import read_paths, write_paths
+from bighmm.data.brown.paths import can_be_written, read_paths, write_paths
 from bighmm.data.brown.table import ClassWords, class_table
 
 __all__ = [
     "ClassWords",
     "Clusters",
     "average_mutual_information",
+    "can_be_written",
     "class_table",
     "cluster",
     "read_paths",

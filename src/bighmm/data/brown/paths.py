@@ -1,4 +1,7 @@
-"""Files of Brown clusters, in the format of wcluster: `bit string<TAB>word<TAB>count` lines."""
+"""Files of Brown clusters, in the format of wcluster: `bit string<TAB>word<TAB>count` lines.
+
+A tab or a line break within a word, which ends a field, stands there as a picture of it (␉ ␊ ␍).
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,31 @@ from bighmm.data.brown.bigrams import average_mutual_information
 from bighmm.data.brown.clustering import Clusters
 
 
+PICTURES = str.maketrans({"\t": "␉", "\n": "␊", "\r": "␍"})
+
+
+def can_be_written(words: Sequence[str]) -> bool:
+    """Whether a paths file tells these words from each other."""
+    return len({word.translate(PICTURES) for word in words}) == len(words)
+
+
 def write_paths(
     path: str | Path, clusters: Clusters, words: Sequence[str], counts: Sequence[int] | np.ndarray
 ) -> None:
     """Write a paths file of the V words and their counts, in UTF-8.
 
     Lines are sorted by class, within a class by decreasing count, and then by id. Raises ValueError
-    if words, counts and classes differ in number, or a word holds a tab or a line break.
+    if words, counts and classes differ in number.
     """
     if not len(words) == len(counts) == len(clusters.classes):
         raise ValueError(
             f"{len(words)} words and {len(counts)} counts do not fit a clustering of "
             f"{len(clusters.classes)} types: give one word and one count per type"
         )
-    for word in words:
-        if any(mark in word for mark in "\t\n\r"):
-            raise ValueError(f"the word {word!r} holds a tab or a line break, which ends a field")
+    shown_words = [word.translate(PICTURES) for word in words]
     order = np.lexsort((-np.asarray(counts), clusters.classes))
     bits = [clusters.paths[c] for c in clusters.classes]
-    lines = [f"{bits[v]}\t{words[v]}\t{int(counts[v])}\n" for v in order]
+    lines = [f"{bits[v]}\t{shown_words[v]}\t{int(counts[v])}\n" for v in order]
     write_atomically(Path(path), "".join(lines).encode("utf-8"))
 
 
@@ -45,7 +54,7 @@ def read_paths(
     are ignored. The AMI is that of `tokens` (T,), or nan without them. Raises ValueError for a
     malformed line, a word with two bit strings, and words that are missing in the file.
     """
-    bits = _read_bits(Path(path))
+    bits, words = _read_bits(Path(path)), [word.translate(PICTURES) for word in words]
     missing = [word for word in words if word not in bits]
     if missing:
         more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
