@@ -16,7 +16,6 @@ from bighmm.base.settings import shown
 from bighmm.data.brown.bigrams import average_mutual_information
 from bighmm.data.brown.clustering import Clusters
 
-
 PICTURES = str.maketrans({"\t": "␉", "\n": "␊", "\r": "␍"})
 
 
