@@ -3,10 +3,11 @@
     seconds = compute · crowding + calls · latency(N) + bytes · per_byte(N)
 
 compute   the work of one process of N, when it has a core or a GPU to itself and sends nothing
-crowding  max(1, N / cores) where processes share cores, times how much they slow each other down
-          even on cores of their own, as they share caches and memory
-latency, per_byte   of a sum over N processes. Those of a ring grow with 2 (N − 1) and with
-          2 (N − 1) / N, and also with N / cores where the processes do the sending themselves
+crowding  how much two processes slow each other down, as they share caches and memory, or one GPU;
+          and with more processes, max(1, N / cores)
+latency, per_byte   of a sum over N processes, as measured with two. Those of a ring grow with
+          2 (N − 1) and with 2 (N − 1) / N, and also with N / cores where the processes do the
+          sending themselves
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ class Machine:
     """What was measured of a machine on its own."""
 
     cores: int  # or GPUs
-    slowing: float  # of two processes on cores of their own, by each other
+    slowing: float  # of two processes by each other, whether or not each has a core of its own
     hop_seconds: float  # of a message to the next process
     byte_seconds: float  # of each byte of such a message
 
     def crowding(self, processes: int) -> float:
-        shared = max(1.0, processes / self.cores)
-        return shared * (self.slowing if processes > 1 else 1.0)
+        return self.sharing(processes) * (self.slowing if processes > 1 else 1.0)
+
+    def sharing(self, processes: int) -> float:
+        """How many processes share a core, compared with two, which were measured together."""
+        return max(1.0, processes / max(self.cores, 2))
 
     def sum_seconds(self, processes: int, calls: float, size: float) -> float:
         """Of `calls` sums of `size` bytes in all over so many processes."""
         if processes == 1:
             return 0.0
-        shared, hops = max(1.0, processes / self.cores), 2 * (processes - 1)
+        shared, hops = self.sharing(processes), 2 * (processes - 1)
         return shared * hops * (calls * self.hop_seconds + size / processes * self.byte_seconds)
 
     def step_seconds(self, compute: float, processes: int, calls: float, size: float) -> float:

@@ -46,7 +46,7 @@ def log_sum_and_gradients(given, impl):
 
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
-@pytest.mark.parametrize("alive", [1, 2, 16, 21, 128, 130])
+@pytest.mark.parametrize("alive", [1, 2, 16, 21, 128, 130, 270])
 def test_chain(alive, scale, gaps):
     given = some_chain(alive, scale, gaps)
     found = log_sum_and_gradients(given, "triton")

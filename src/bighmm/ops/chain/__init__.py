@@ -76,10 +76,7 @@ class _ChainTriton(torch.autograd.Function):
         from bighmm.ops.chain import triton
 
         moves, tiles = (lengths - 1).int(), tiles.contiguous()
-        made = triton.Tiles(tiles, tiles, tiles)
-        if tiles.shape[-1] <= triton.CHUNK:
-            made = triton.Tiles(tiles, *scale_rows(tiles))
-        with_backward = any(ctx.needs_input_grad)
+        made, with_backward = triton.Tiles(tiles, *scale_rows(tiles)), any(ctx.needs_input_grad)
         sweeps = triton.sweep(moves, first.contiguous(), made, with_backward)
         log_sum, vector = triton.ends(moves, sweeps)
         if with_backward:

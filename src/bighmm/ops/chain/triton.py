@@ -1,8 +1,8 @@
-"""Sums over all state paths of a chain of K × K potentials, and their gradients, as Triton kernels.
+"""Sums over all paths of a chain of K × K potentials, and their gradients, as Triton kernels.
 
-    _short_sweeps, _sweeps   forward and backward vectors; one program per sequence and direction
-    _counts                  expected uses of every potential
-    _ends                    what the forward vectors come to at the end of each sequence
+    _short_sweeps, _long_sweeps   forward and backward vectors; a program per row and direction
+    _counts                       expected uses of every potential
+    _ends                         what the forward vectors come to at the end of each sequence
 
 Sums of exponentials are relative to their largest term, or are repeated so where they come near
 the smallest number, so that nothing is lost whatever the potentials are; they may be -inf. Vectors
@@ -20,12 +20,13 @@ import triton.language as tl
 from torch import Tensor
 
 CHUNK = 128  # up to so many states one program holds a whole tile
+HELD = 8192  # numbers of a larger one that it holds at once
 
 
 class Tiles(NamedTuple):
     logs: Tensor  # (B, T, K, K)
-    highest: Tensor  # (B, T, K) of each row
-    scaled: Tensor  # (B, T, K, K) exp(logs - highest); like `highest`, only where a chunk holds all
+    highest: Tensor  # (B, T, K) of each row, or 0 where that is -inf
+    scaled: Tensor  # (B, T, K, K) exp(logs - highest)
 
 
 class Sweeps(NamedTuple):
@@ -57,16 +58,19 @@ def sweep(lengths: Tensor, first: Tensor, tiles: Tiles, with_backward: bool) -> 
             num_warps=_sweep_warps(chunk),
         )
     else:
-        _sweeps[grid](
+        padded = triton.next_power_of_2(alive)
+        _long_sweeps[grid](
             lengths,
             first,
-            tiles.logs,
+            *tiles,
             forward,
             peaks,
             backward,
+            torch.empty_like(first),
             time,
             alive,
-            CHUNK=chunk,
+            ALIVE=padded,
+            ROWS=max(1, HELD // padded),
             num_warps=8,
         )
     return Sweeps(forward, peaks, backward if with_backward else None)
@@ -223,90 +227,94 @@ def _short_sweeps(
 
 
 @triton.jit
-def _sweeps(
-    lengths, first, tiles, forward, peaks, backward, time, alive, CHUNK: tl.constexpr,
+def _long_sweeps(
+    lengths, first, tiles, highest, scaled, forward, peaks, backward, shares, time, alive, ALIVE:
+    tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
+    """`_short_sweeps` for larger tiles, of which a program holds some rows at a time.
+
+    What belongs to the rows of the tile is in memory for all threads: weights of the forward sweep
+    in `shares` (B, K), sums of the backward sweep in `backward`. What belongs to its columns stays
+    in registers.
+    """
     row = tl.program_id(0)
     length = tl.load(lengths + row)
     tiles += row.to(tl.int64) * time * alive * alive
+    scaled += row.to(tl.int64) * time * alive * alive
+    highest += row * time * alive
+    size = alive * alive
+    s = tl.arange(0, ALIVE)[None, :]
+    known = s < alive
     if tl.program_id(1) == 0:
         forward += row * (time + 1) * alive
-        peak = -float("inf")
-        for c in range(0, alive, CHUNK):
-            j = c + tl.arange(0, CHUNK)
-            value = tl.load(first + row * alive + j, mask=j < alive, other=-float("inf"))
-            tl.store(forward + j, value, mask=j < alive)
-            peak = tl.maximum(peak, tl.max(value, 0))
-        peak = tl.where(peak > -float("inf"), peak, 0.0)
-        tl.store(peaks + row * (time + 1), peak)
+        peaks += row * (time + 1)
+        shares += row * alive
+        vector = tl.load(first + row * alive + s, mask=known, other=-float("inf"))
         for t in range(0, length):
-            tl.debug_barrier()  # the vector of the last step was written by other threads
-            highest = -float("inf")
-            for c in range(0, alive, CHUNK):
-                j = c + tl.arange(0, CHUNK)
-                top = tl.full([CHUNK], -float("inf"), tl.float32)
-                total = tl.zeros([CHUNK], tl.float32)
-                for d in range(0, alive, CHUNK):
-                    i = d + tl.arange(0, CHUNK)
-                    source = tl.load(forward + t * alive + i, mask=i < alive, other=-float("inf"))
-                    tile = tl.load(
-                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
-                        mask=(i < alive)[:, None] & (j < alive)[None, :],
+            tl.store(forward + t * alive + s, vector, mask=known)
+            weights = vector + tl.load(highest + t * alive + s, mask=known, other=0.0)
+            top = tl.max(weights, 1, keep_dims=True)
+            top = tl.where(top > -float("inf"), top, 0.0)
+            tl.store(peaks + t + tl.arange(0, 1)[None, :], top)
+            tl.store(shares + s, tl.exp(weights - top), mask=known)
+            tl.debug_barrier()  # the shares are read by other threads than those that write them
+            sums = tl.zeros([ROWS, ALIVE], tl.float32)
+            for c in tl.range(0, alive, ROWS, num_stages=3):
+                i = c + tl.arange(0, ROWS)[:, None]
+                tile = tl.load(
+                    scaled + t * size + i * alive + s, mask=(i < alive) & known, other=0.0
+                )
+                sums += tile * tl.load(shares + i, mask=i < alive, other=0.0)
+            mass = tl.sum(sums, 0, keep_dims=True)
+            tl.debug_barrier()  # all have read the shares
+            least = tl.min(tl.min(tl.where(known, mass, 1.0), 1), 0)
+            moved = tl.log(mass)
+            if least < 1e-30:
+                best = tl.full([1, ALIVE], -float("inf"), tl.float32)
+                total = tl.zeros([1, ALIVE], tl.float32)
+                for c in range(0, alive, ROWS):
+                    i = c + tl.arange(0, ROWS)[:, None]
+                    before = tl.load(forward + t * alive + i, mask=i < alive, other=-float("inf"))
+                    terms = tl.load(
+                        tiles + t * size + i * alive + s, mask=(i < alive) & known,
                         other=-float("inf"),
-                    )
-                    terms = tile + (source - peak)[:, None]
-                    higher = tl.maximum(top, tl.max(terms, 0))
+                    ) + (before - top)  # fmt: skip
+                    higher = tl.maximum(best, tl.max(terms, 0, keep_dims=True))
                     base = tl.where(higher > -float("inf"), higher, 0.0)
-                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[None, :]), 0)
-                    top = higher
-                base = tl.where(top > -float("inf"), top, 0.0)
-                value = base + tl.log(total)
-                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
-                highest = tl.maximum(highest, tl.max(tl.where(j < alive, value, -float("inf")), 0))
-            peak = tl.where(highest > -float("inf"), highest, 0.0)
-            tl.store(peaks + row * (time + 1) + t + 1, peak)
-        for t in range(length, time):  # past the end the last vector is repeated
-            tl.debug_barrier()
-            for c in range(0, alive, CHUNK):
-                j = c + tl.arange(0, CHUNK)
-                value = tl.load(forward + length * alive + j, mask=j < alive, other=0.0)
-                tl.store(forward + (t + 1) * alive + j, value, mask=j < alive)
-            tl.store(peaks + row * (time + 1) + t + 1, 0.0)
+                    part = tl.sum(tl.exp(terms - base), 0, keep_dims=True)
+                    total = total * tl.exp(best - base) + part
+                    best = higher
+                moved = tl.where(best > -float("inf"), best, 0.0) + tl.log(total)
+            vector = moved
+        for t in range(length, time + 1):  # past the end the last vector is repeated
+            tl.store(forward + t * alive + s, vector, mask=known)
+            tl.store(peaks + t, 0.0)
     else:
         backward += row * (time + 1) * alive
         for t in range(length, time + 1):
-            for c in range(0, alive, CHUNK):
-                i = c + tl.arange(0, CHUNK)
-                tl.store(backward + t * alive + i, tl.zeros([CHUNK], tl.float32), mask=i < alive)
-        peak = 0.0
-        for s in range(0, length):
-            t = length - 1 - s
-            tl.debug_barrier()
-            highest = -float("inf")
-            for c in range(0, alive, CHUNK):
-                i = c + tl.arange(0, CHUNK)
-                top = tl.full([CHUNK], -float("inf"), tl.float32)
-                total = tl.zeros([CHUNK], tl.float32)
-                for d in range(0, alive, CHUNK):
-                    j = d + tl.arange(0, CHUNK)
-                    target = tl.load(
-                        backward + (t + 1) * alive + j, mask=j < alive, other=-float("inf")
-                    )
-                    tile = tl.load(
-                        tiles + t * alive * alive + i[:, None] * alive + j[None, :],
-                        mask=(i < alive)[:, None] & (j < alive)[None, :],
-                        other=-float("inf"),
-                    )
-                    terms = tile + (target - peak)[None, :]
-                    higher = tl.maximum(top, tl.max(terms, 1))
-                    base = tl.where(higher > -float("inf"), higher, 0.0)
-                    total = total * tl.exp(top - base) + tl.sum(tl.exp(terms - base[:, None]), 1)
-                    top = higher
-                base = tl.where(top > -float("inf"), top, 0.0)
-                value = base + tl.log(total)
-                tl.store(backward + t * alive + i, value, mask=i < alive)
-                highest = tl.maximum(highest, tl.max(tl.where(i < alive, value, -float("inf")), 0))
-            peak = tl.where(highest > -float("inf"), highest, 0.0)
+            tl.store(backward + t * alive + s, tl.zeros([1, ALIVE], tl.float32), mask=known)
+        for u in range(0, length):
+            t = length - 1 - u
+            tl.debug_barrier()  # the vector of the last step was written by other threads
+            vector = tl.load(backward + (t + 1) * alive + s, mask=known, other=-float("inf"))
+            peak = tl.max(vector, 1, keep_dims=True)
+            peak = tl.where(peak > -float("inf"), peak, 0.0)
+            shared = tl.exp(vector - peak)
+            for c in tl.range(0, alive, ROWS, num_stages=3):
+                i = c + tl.arange(0, ROWS)
+                inside = (i < alive)[:, None] & known
+                cell = t * size + i[:, None] * alive + s
+                tile = tl.load(scaled + cell, mask=inside, other=0.0)
+                mass = tl.sum(tile * shared, 1)
+                of_rows = tl.load(highest + t * alive + i, mask=i < alive, other=0.0)
+                moved = of_rows + tl.log(mass)
+                if tl.min(tl.where(i < alive, mass, 1.0), 0) < 1e-30:
+                    logs = tl.load(tiles + cell, mask=inside, other=-float("inf"))
+                    terms = logs + (vector - peak)
+                    best = tl.max(terms, 1)
+                    best = tl.where(best > -float("inf"), best, 0.0)
+                    moved = best + tl.log(tl.sum(tl.exp(terms - best[:, None]), 1))
+                tl.store(backward + t * alive + i, moved, mask=i < alive)
 
 
 @triton.jit

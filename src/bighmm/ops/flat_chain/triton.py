@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from bighmm.ops.chain.triton import CHUNK, Tiles, chunk_of
+from bighmm.ops.log_matmul import scale_rows
 from bighmm.ops.windows.triton import Chain
 
 
@@ -28,7 +29,7 @@ def make_tiles(
     highest = torch.empty_like(emitted)
     chunk = chunk_of(alive, CHUNK)
     pieces = triton.cdiv(alive, chunk)
-    scaled = torch.empty_like(tiles) if pieces == 1 else tiles
+    scaled = torch.empty_like(tiles) if pieces == 1 else tiles  # else no program has whole rows
     _tiles[(batch * time, pieces, pieces)](
         *chain,
         leaving,
@@ -48,6 +49,8 @@ def make_tiles(
         SCALED=pieces == 1,
         num_warps=8 if chunk >= 128 else 4,
     )
+    if pieces > 1:
+        highest, scaled = scale_rows(tiles)
     return Tiles(tiles, highest, scaled)
 
 

@@ -41,7 +41,7 @@ def make_tiles(
     peaks, highest, within, chosen = (torch.empty_like(emitted) for _ in range(4))
     chunk = chunk_of(alive, CHUNK)
     pieces = triton.cdiv(alive, chunk)
-    scaled = torch.empty_like(tiles) if pieces == 1 else tiles
+    scaled = torch.empty_like(tiles)
     _tiles[(batch * time, pieces)](
         *chain,
         *vectors,
@@ -152,6 +152,15 @@ def _tiles(
     of_scaled = scaled + place.to(tl.int64) * alive * alive
     here = place * alive + i
     if tl.load(fresh + place) != 0:
+        highest_cell = tl.full([CHUNK], -float("inf"), tl.float32)
+        for c in range(0, alive, CHUNK):
+            j = c + tl.arange(0, CHUNK)
+            row = tl.load(start + block * alive + j, mask=j < alive, other=-float("inf"))
+            row += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
+            highest_cell = tl.maximum(highest_cell, row)
+        row_peak = tl.max(highest_cell, 0)
+        row_peak = tl.where(row_peak > -float("inf"), row_peak, 0.0)
+        tl.store(peaks + here, row_peak, mask=i < alive)
         for c in range(0, alive, CHUNK):
             j = c + tl.arange(0, CHUNK)
             inside = (i < alive)[:, None] & (j < alive)[None, :]
@@ -159,12 +168,8 @@ def _tiles(
             row = tl.load(start + block * alive + j, mask=j < alive, other=-float("inf"))
             row += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
             tl.store(cells + cell, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
-            if ONE:
-                peak = tl.max(row, 0)
-                peak = tl.where(peak > -float("inf"), peak, 0.0)
-                tl.store(peaks + here, peak, mask=i < alive)
-                scaled_row = tl.broadcast_to(tl.exp(row - peak)[None, :], [CHUNK, CHUNK])
-                tl.store(of_scaled + cell, scaled_row, mask=inside)
+            scaled_row = tl.broadcast_to(tl.exp(row - row_peak)[None, :], [CHUNK, CHUNK])
+            tl.store(of_scaled + cell, scaled_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
         chosen_at = choice + source.to(tl.int64) * blocks + block
@@ -172,6 +177,7 @@ def _tiles(
         tl.store(chosen + here, of_block, mask=i < alive)
         top = tl.full([CHUNK], -float("inf"), tl.float32)
         total = tl.zeros([CHUNK], tl.float32)
+        likeliest = tl.full([CHUNK], -float("inf"), tl.float32)  # with what is emitted
         move = tl.zeros([CHUNK, CHUNK], tl.float32)
         for c in range(0, alive, CHUNK):
             j = c + tl.arange(0, CHUNK)
@@ -183,7 +189,12 @@ def _tiles(
             higher = tl.maximum(top, tl.max(known, 1))
             total = total * tl.exp(top - higher) + tl.sum(tl.exp(known - higher[:, None]), 1)
             top = higher
+            log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
+            likeliest = tl.maximum(likeliest, tl.max(known + log_emission[None, :], 1))
         log_total = tl.log(total)
+        peak = likeliest - top + (of_block - log_total)
+        peak = tl.where(peak > -float("inf"), peak, 0.0)
+        tl.store(peaks + here, peak, mask=i < alive)
         tl.store(highest + here, top, mask=i < alive)
         tl.store(within + here, log_total, mask=i < alive)
         for c in range(0, alive, CHUNK):
@@ -198,11 +209,7 @@ def _tiles(
             log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
             value = move - top[:, None] + (of_block - log_total)[:, None] + log_emission[None, :]
             tl.store(cells + cell, value, mask=inside)
-            if ONE:
-                peak = tl.max(tl.where(inside, value, -float("inf")), 1)
-                peak = tl.where(peak > -float("inf"), peak, 0.0)
-                tl.store(peaks + here, peak, mask=i < alive)
-                tl.store(of_scaled + cell, tl.exp(value - peak[:, None]), mask=inside)
+            tl.store(of_scaled + cell, tl.exp(value - peak[:, None]), mask=inside)
 
 
 @triton.jit
