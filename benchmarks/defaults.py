@@ -30,7 +30,7 @@ from record import RESULTS, save, surroundings
 
 CHOSEN = (
     *("model.states", "model.blocks", "options.width", "options.start", "training.epochs"),
-    *("training.state_dropout", "training.batch", "training.averaging"),
+    *("training.state_dropout", "training.batch", "training.lr", "training.averaging"),
     "training.checks_per_epoch",
 )
 

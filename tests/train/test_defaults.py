@@ -38,6 +38,14 @@ def test_more_text_never_gets_fewer_states():
         assert states == sorted(states)
 
 
+def test_the_rate_suits_the_batch():
+    found = choose(Recipe(), (), size(500_000), "cpu")
+    assert found.recipe.training.batch == 64 and found.recipe.training.lr > Recipe().training.lr
+    smaller = Recipe().changed(training={"batch": 16})
+    found = choose(smaller, {"batch"}, size(500_000), "cpu")
+    assert found.recipe.training.lr == Recipe().training.lr and "training.lr" not in found.reasons
+
+
 def test_what_is_given_stays():
     given = {"states": 96, "epochs": 3.5, "state_dropout": 0.1, "averaging": 0.5, "batch": 7}
     recipe = from_dict(

@@ -1,9 +1,9 @@
 """Settings that depend on the size of the text, for runs whose recipe leaves them open.
 
 `choose` fills in what a user has not given for an HMM that AdamW trains. The tables were found by
-trials on two CPU cores (`results/cpu/defaults.json`, docs/log.md); those for a GPU follow the
-measured times of its steps. What a user gives is never changed, and recipes are what they say.
-This module does not import torch.
+trials on two CPU cores (`results/cpu/defaults.json`, docs/log.md); those for a GPU are of runs of
+the frontier (`papers/frontier`), where there are any of such a size. What a user gives is never
+changed, and recipes are what they say. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -59,21 +59,22 @@ class Row:
     state_dropout: float
     averaging: float
     batch: int
+    lr: float = 0.01
 
 
 CPU = (
     Row(3e3, 8, 4, 16, 1e6, 40, 0.0, 0.0, 16),
     Row(2e4, 256, 16, 64, 1e6, 16, 0.5, 0.98, 16),
     Row(2e5, 2048, 64, 128, 1e6, 8, 0.5, 0.99, 16),
-    Row(2e6, 4096, 128, 128, 2e6, 6, 0.5, 0.998, 16),
-    Row(math.inf, 4096, 128, 128, 6e6, 1, 0.25, 0.998, 64),
+    Row(2e6, 8192, 128, 128, 4e6, 6, 0.5, 0.992, 64, 0.02),
+    Row(math.inf, 8192, 128, 128, 6e6, 1, 0.25, 0.998, 64, 0.014),
 )
 GPU = (
     *CPU[:2],
     Row(2e5, 8192, 64, 128, 4e6, 8, 0.5, 0.995, 16),
-    Row(2e6, 32768, 128, 256, 2e7, 12, 0.5, 0.0, 16),
-    Row(2e7, 65536, 256, 256, 8e7, 8, 0.25, 0.0, 32),
-    Row(math.inf, 131072, 512, 256, 2e8, 4, 0.1, 0.0, 64),
+    Row(2e6, 65536, 128, 256, 2e7, 9, 0.5, 0.998, 64, 0.014),
+    Row(2e7, 65536, 256, 256, 8e7, 8, 0.25, 0.998, 64, 0.014),
+    Row(math.inf, 262144, 1024, 256, 1e8, 4, 0.25, 0.9995, 64, 0.012),
 )
 DENSE_STATES = {"cpu": 256, "cuda": 1024}  # a step costs their square
 
@@ -113,6 +114,8 @@ def choose(recipe: Recipe, given: Collection[str], size: TextSize, device: str) 
     reason = "the less text, the more is dropped" if dropout else "there are too few states"
     set_("training", "state_dropout", dropout, reason)
     set_("training", "batch", row.batch, f"{row.batch} rows for {text}")
+    if "batch" not in given:
+        set_("training", "lr", row.lr, f"suits batches of {row.batch} rows")
     set_("training", "averaging", row.averaging, "the average of late steps overfits less")
     set_("training", "checks_per_epoch", min(4.0, 20 / epochs), "twenty validations at most")
     return Chosen(recipe.changed(**changes), reasons)
