@@ -33,9 +33,17 @@ def test_every_size_gives_a_recipe(tokens, device):
 
 
 def test_more_text_never_gets_fewer_states():
+    """Of those that a step computes, after dropout."""
     for device in ("cpu", "cuda"):
-        states = [choose(Recipe(), (), size(n), device).recipe.model.states for n in SIZES]
+        recipes = [choose(Recipe(), (), size(n), device).recipe for n in SIZES]
+        states = [r.model.states * (1 - r.training.state_dropout) for r in recipes]
         assert states == sorted(states)
+
+
+def test_text_that_is_read_once_is_not_dropped():
+    found = choose(Recipe(), (), size(6_000_000), "cpu")
+    assert found.recipe.training.state_dropout == 0 and found.recipe.training.epochs <= 1
+    assert "read once" in found.reasons["training.state_dropout"]
 
 
 def test_the_rate_suits_the_batch():

@@ -67,7 +67,7 @@ CPU = (
     Row(2e4, 256, 16, 64, 1e6, 16, 0.5, 0.98, 16),
     Row(2e5, 2048, 64, 128, 1e6, 8, 0.5, 0.99, 16),
     Row(2e6, 8192, 128, 128, 4e6, 6, 0.5, 0.992, 64, 0.02),
-    Row(math.inf, 8192, 128, 128, 6e6, 1, 0.25, 0.998, 64, 0.014),
+    Row(math.inf, 6144, 128, 128, 6e6, 1, 0.0, 0.998, 64, 0.014),
 )
 GPU = (
     *CPU[:2],
@@ -111,7 +111,8 @@ def choose(recipe: Recipe, given: Collection[str], size: TextSize, device: str) 
     limit = "more would overfit" if epochs == row.most_epochs else f"minutes on {place}"
     set_("training", "epochs", float(epochs), f"{epochs:g} × {text}; {limit}")
     dropout = 0.0 if recipe.model.support == "per-token" else row.state_dropout
-    reason = "the less text, the more is dropped" if dropout else "there are too few states"
+    few = "there are too few states" if row.most_epochs > 1 else "text read once is not overfitted"
+    reason = "the less text, the more is dropped" if dropout else few
     set_("training", "state_dropout", dropout, reason)
     set_("training", "batch", row.batch, f"{row.batch} rows for {text}")
     if "batch" not in given:
