@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -231,26 +232,38 @@ def blocked_step(states: int) -> Measured:
     return training_step(support, (16, 32), 0.5, flop, text, end, transitions="flat")
 
 
-BLOCKS = {2**15: 128, 2**17: 512, 2**20: 4096}
+BLOCKS = {2**15: 128, 2**17: 512, 2**18: 1024, 2**20: 4096}
 
 
-@operation("two_level_step", tuple(BLOCKS), beside="blocked_step")
+@operation("two_level_step", (2**15, 2**17, 2**20), beside="blocked_step")
 def two_level_step(states: int) -> Measured:
     """The same with two-level transitions, in more blocks where there are more states."""
+    return two_level(states, 16, 0.5)
+
+
+def two_level(states: int, rows: int, dropout: float) -> Measured:
+    """A training step with so many rows of 32 words."""
     blocks = BLOCKS[states]
-    support, text, end = blocked_text(states, blocks)
-    flop = 18.0 * 512 * (states // blocks // 2) ** 2 * 256
+    support, text, end = blocked_text(states, blocks, rows)
+    alive = states // blocks - round(dropout * (states // blocks))
+    flop = 18.0 * rows * 32 * alive**2 * 256
     options = {"transitions": "two-level", "start": "direct"}
-    return training_step(support, (16, 32), 0.5, flop, text, end, rows="touched", **options)
+    return training_step(support, (rows, 32), dropout, flop, text, end, rows="touched", **options)
 
 
-def blocked_text(states: int, blocks: int) -> tuple[Blocked, Tensor | None, int]:
+for _rows in (16, 32, 64, 128):  # as in training on much text: a quarter of the states dropped
+    operation(f"two_level_step_{_rows}_rows", (2**15, 2**17, 2**18))(
+        partial(two_level, rows=_rows, dropout=0.25)
+    )
+
+
+def blocked_text(states: int, blocks: int, rows: int = 16) -> tuple[Blocked, Tensor | None, int]:
     """A support, text for 64 steps and the end mark: of the corpus DATA, or random."""
     block_of, text, end = ptb_like_blocks(blocks=blocks), None, 0
     if DATA is not None:
         corpus = prepare(DATA)
         block_of = torch.from_numpy(brown_clusters(corpus, blocks).classes.astype("int64"))
-        text = torch.from_numpy(corpus.split("train")[: 64 * 512].astype("int64"))
+        text = torch.from_numpy(corpus.split("train")[: 64 * rows * 32].astype("int64"))
         end = corpus.tokenizer.end
     return Blocked.of(block_of, states).to(DEVICE), text, end
 

@@ -18,9 +18,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +30,7 @@ from typing import Any
 
 import tyro
 
+from launching import start_together
 from record import RESULTS, save, surroundings
 from scaling_model import assumptions, machine_of, predictions
 
@@ -130,18 +129,10 @@ def write_text(path: Path) -> None:
 
 def start_processes(count: int, home: Path, arguments: Arguments) -> dict[str, Any]:
     """The figures that so many processes have measured together."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = [sys.executable, __file__, "--work", str(home), "--device", arguments.device]
     command += ["--steps", str(arguments.steps)]
-    known = {**os.environ, "OMP_NUM_THREADS": "1", "BIGHMM_CACHE": str(home / "cache")}
-    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    known["LOCAL_WORLD_SIZE"] = str(count)
-    started = [
-        subprocess.Popen(command, env={**known, "RANK": str(n), "LOCAL_RANK": str(n)})
-        for n in range(count)
-    ]
+    cache = str(home / "cache")
+    started = start_together(command, count, OMP_NUM_THREADS="1", BIGHMM_CACHE=cache)
     if any(process.wait() for process in started):
         raise SystemExit("a process has failed")
     return json.loads((home / f"{count}.json").read_text())

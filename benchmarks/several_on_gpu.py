@@ -11,9 +11,6 @@ results/bench/several-gpu.json.
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from pathlib import Path
 
 import tyro
 
+from launching import start_together
 from record import save, surroundings
 
 HMM = ("--states", "2048", "--blocks", "64", "--width", "64", "--state-dropout", "0.25")
@@ -49,12 +47,13 @@ def main(arguments: Arguments) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as home:
         folders = {case: [Path(home) / f"{case}-{n}" for n in (1, 2)] for case in CASES}
-        started = []
+        epochs, started = arguments.steps / steps_per_epoch(arguments.data), []
         for case, runs in folders.items():
             for count, run in enumerate(runs, 1):
-                started += begin(run, count, CASES[case], arguments)
-        for process in started:
-            process.wait()
+                command = command_of(run, CASES[case], epochs, arguments)
+                started += start_together(command, count)
+        if any([process.wait() for process in started]):  # of all, so that none goes on
+            sys.exit("a process has failed")
         for case, runs in folders.items():
             one, two = (losses(run) for run in runs)
             if not (len(one) == len(two) == arguments.steps):
@@ -72,27 +71,15 @@ def main(arguments: Arguments) -> None:
                 }
             )
             print(f"{case}: losses differ by {off:.1e} at most; valid {ends}", flush=True)
-    kept = {"operation": "two processes over gloo", "device": arguments.device, "rows": rows}
-    print(f"saved to {save(arguments.out, {**surroundings(), **kept})}")
+    kept = {"operation": "two processes over gloo", "on": arguments.device, "rows": rows}
+    print(f"saved to {save(arguments.out, {**kept, **surroundings()})}")
 
 
-def begin(
-    run: Path, count: int, flags: tuple[str, ...], arguments: Arguments
-) -> list[subprocess.Popen[bytes]]:
-    """Start the processes of a run of so many, each of which is a process of `bighmm train`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    epochs = arguments.steps / steps_per_epoch(arguments.data)
+def command_of(run: Path, flags: tuple[str, ...], epochs: float, arguments: Arguments) -> list[str]:
+    """`bighmm train` in the folder of a run."""
     command = [sys.executable, "-m", "bighmm", "train", "--data", arguments.data]
     command += ["--out", str(run), "--device", arguments.device, "--epochs", f"{epochs:.6f}"]
-    command += [*TRAINING, *flags, "--checks-per-epoch", "1"]
-    known = {**os.environ, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [
-        subprocess.Popen(command, env={**known, "RANK": str(n), "LOCAL_RANK": str(n)})
-        for n in range(count)
-    ]
+    return [*command, *TRAINING, *flags, "--checks-per-epoch", "1"]
 
 
 def steps_per_epoch(data: str) -> int:

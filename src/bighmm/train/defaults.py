@@ -1,8 +1,8 @@
 """Settings that depend on the size of the text, for runs whose recipe leaves them open.
 
 `choose` fills in what a user has not given for an HMM that AdamW trains. The tables were found by
-trials on two CPU cores (`results/cpu/defaults.json`, docs/log.md); those for a GPU are of runs of
-the frontier (`papers/frontier`), where there are any of such a size. What a user gives is never
+trials on two CPU cores (`results/cpu/defaults.json`, docs/log.md); those for a GPU follow
+runs of the frontier (`papers/frontier`) and were not tried on their own. What a user gives is never
 changed, and recipes are what they say. This module does not import torch.
 """
 
