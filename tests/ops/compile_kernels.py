@@ -175,7 +175,7 @@ def row_adamw(width):
 
 
 def blocked():
-    for alive, width in ((16, 64), (128, 256), (100, 256), (256, 256), (512, 512)):
+    for alive, width in ((16, 64), (128, 256), (100, 256), (192, 256), (256, 256), (512, 512)):
         flat_chain(alive, width)
         blocked_emission(alive, width)
 

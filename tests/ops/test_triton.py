@@ -138,7 +138,14 @@ def blocked_case(alive, blocks, vocabulary, width, scale=1.0, family="flat"):
     return operands, make
 
 
-CASES = [(1, 3, 5, 4), (3, 4, 9, 5), (16, 2, 11, 24), (20, 3, 70, 16), (130, 2, 7, 8)]
+CASES = [
+    (1, 3, 5, 4),
+    (3, 4, 9, 5),
+    (16, 2, 11, 24),
+    (20, 3, 70, 16),
+    (130, 2, 7, 8),
+    (270, 2, 5, 8),
+]
 
 
 @pytest.mark.parametrize("alive, blocks, vocabulary, width", CASES)
@@ -469,7 +476,9 @@ def test_adamw_of_many_tensors(scale):
         assert steps.item() == 3
 
 
-@pytest.mark.parametrize("size", [20, 135], ids=["whole tiles", "tiles in parts"])
+@pytest.mark.parametrize(
+    "size", [20, 135, 260], ids=["whole tiles", "rows in parts", "both in parts"]
+)
 @pytest.mark.parametrize("faint", [40.0, 75.0, 90.0, 400.0])
 def test_two_level_tiles_with_faint_entries(faint, size):
     """Where a sum in probability space comes near the smallest number, or below it."""

@@ -16,12 +16,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bighmm.ops.chain.triton import CHUNK, Tiles, chunk_of
+from bighmm.ops.chain.triton import Tiles, chunk_of
 from bighmm.ops.two_level_chain.plain import Vectors
 from bighmm.ops.windows.triton import Chain, Marginals
 
 PART = 64  # of the width, that a program multiplies at once
-WARPS = 8  # of a program with a tile of 128 × 128; smaller ones have 4
+SQUARE = 128  # up to so many states a program has a whole tile
+ROWS, COLUMNS = 64, 256  # of a larger tile that squares do not divide: what it has at once
 
 
 class Factors(NamedTuple):
@@ -39,10 +40,9 @@ def make_tiles(
     batch, time, alive = emitted.shape
     tiles = torch.empty(batch, time, alive, alive, dtype=torch.float32, device=emitted.device)
     peaks, highest, within, chosen = (torch.empty_like(emitted) for _ in range(4))
-    chunk = chunk_of(alive, CHUNK)
-    pieces = triton.cdiv(alive, chunk)
+    rows, columns = _chunk(alive)
     scaled = torch.empty_like(tiles)
-    _tiles[(batch * time, pieces)](
+    _tiles[(batch * time, triton.cdiv(alive, rows))](
         *chain,
         *vectors,
         start,
@@ -59,9 +59,10 @@ def make_tiles(
         vectors.choice.shape[1],
         WIDTH=_padded(vectors.leaving),
         PART=min(PART, _padded(vectors.leaving)),
-        CHUNK=chunk,
-        ONE=pieces == 1,
-        num_warps=WARPS if chunk >= 128 else 4,
+        ROWS=rows,
+        COLUMNS=columns,
+        ONE=alive <= columns,
+        num_warps=_warps(columns),
     )
     return Tiles(tiles, peaks, scaled), Factors(highest, within, chosen)
 
@@ -82,9 +83,8 @@ def pull_back(
 ) -> None:
     """Add to the gradients of leaving, entering and choice."""
     batch, time, alive = emitted.shape
-    chunk = chunk_of(alive, CHUNK)
-    pieces = triton.cdiv(alive, chunk)
-    _moves[(batch * time, pieces, pieces)](
+    rows, columns = _chunk(alive)
+    _moves[(batch * time, triton.cdiv(alive, rows), triton.cdiv(alive, columns))](
         *chain,
         vectors.leaving,
         vectors.entering,
@@ -101,10 +101,28 @@ def pull_back(
         vectors.choice.shape[1],
         WIDTH=_padded(vectors.leaving),
         PART=min(PART, _padded(vectors.leaving)),
-        CHUNK=chunk,
-        ONE=pieces == 1,
-        num_warps=WARPS if chunk >= 128 else 4,
+        ROWS=rows,
+        COLUMNS=columns,
+        ONE=alive <= columns,
+        num_warps=_warps(columns),
+        num_stages=3 if columns <= SQUARE else 2,  # more do not fit
     )
+
+
+def _chunk(alive: int) -> tuple[int, int]:
+    """Rows and columns of a tile that a program has at once.
+
+    Squares, where they divide the tile. Else all columns of a row, so that its logits are made
+    once, and fewer rows, so that less of the chunks lies outside.
+    """
+    square = chunk_of(alive, SQUARE)
+    if alive <= SQUARE or alive % SQUARE == 0:
+        return square, square
+    return ROWS, COLUMNS
+
+
+def _warps(columns: int) -> int:
+    return 8 if columns >= SQUARE else 4
 
 
 def _padded(vectors: Tensor) -> int:
@@ -124,10 +142,10 @@ def _rows(table, row, inside, h, width):
 @triton.jit
 def _logits(
     leaving, entering, source, from_inside, target, to_inside, width, WIDTH: tl.constexpr, PART:
-    tl.constexpr, CHUNK: tl.constexpr,
+    tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """leaving_i · entering_j (CHUNK, CHUNK)."""
-    move = tl.zeros([CHUNK, CHUNK], tl.float32)
+    """leaving_i · entering_j (ROWS, COLUMNS)."""
+    move = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, WIDTH, PART):
         h = first + tl.arange(0, PART)
         leave = _rows(leaving, source, from_inside, h, width)
@@ -140,50 +158,50 @@ def _logits(
 def _tiles(
     before, at, fresh, lengths, leaving, entering, choice, start, emitted, tiles, peaks,
     scaled, highest, within, chosen, time, alive, width, blocks, WIDTH: tl.constexpr, PART:
-    tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
+    tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
-    """One row of chunks of a tile. With ONE the tile is one chunk, whose logits are made once."""
+    """Some rows of a tile. With ONE they have all columns at once, whose logits are made once."""
     place = tl.program_id(0)
     if place % time >= tl.load(lengths + place // time):
         return
-    i = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     block = tl.load(at + place)
     cells = tiles + place.to(tl.int64) * alive * alive
     of_scaled = scaled + place.to(tl.int64) * alive * alive
     here = place * alive + i
     if tl.load(fresh + place) != 0:
-        highest_cell = tl.full([CHUNK], -float("inf"), tl.float32)
-        for c in range(0, alive, CHUNK):
-            j = c + tl.arange(0, CHUNK)
+        highest_cell = tl.full([COLUMNS], -float("inf"), tl.float32)
+        for c in range(0, alive, COLUMNS):
+            j = c + tl.arange(0, COLUMNS)
             row = tl.load(start + block * alive + j, mask=j < alive, other=-float("inf"))
             row += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
             highest_cell = tl.maximum(highest_cell, row)
         row_peak = tl.max(highest_cell, 0)
         row_peak = tl.where(row_peak > -float("inf"), row_peak, 0.0)
         tl.store(peaks + here, row_peak, mask=i < alive)
-        for c in range(0, alive, CHUNK):
-            j = c + tl.arange(0, CHUNK)
+        for c in range(0, alive, COLUMNS):
+            j = c + tl.arange(0, COLUMNS)
             inside = (i < alive)[:, None] & (j < alive)[None, :]
             cell = i[:, None] * alive + j[None, :]
             row = tl.load(start + block * alive + j, mask=j < alive, other=-float("inf"))
             row += tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
-            tl.store(cells + cell, tl.broadcast_to(row[None, :], [CHUNK, CHUNK]), mask=inside)
-            scaled_row = tl.broadcast_to(tl.exp(row - row_peak)[None, :], [CHUNK, CHUNK])
+            tl.store(cells + cell, tl.broadcast_to(row[None, :], [ROWS, COLUMNS]), mask=inside)
+            scaled_row = tl.broadcast_to(tl.exp(row - row_peak)[None, :], [ROWS, COLUMNS])
             tl.store(of_scaled + cell, scaled_row, mask=inside)
     else:
         source = tl.load(before + place) * alive + i
         chosen_at = choice + source.to(tl.int64) * blocks + block
         of_block = tl.load(chosen_at, mask=i < alive, other=0.0)
         tl.store(chosen + here, of_block, mask=i < alive)
-        top = tl.full([CHUNK], -float("inf"), tl.float32)
-        total = tl.zeros([CHUNK], tl.float32)
-        likeliest = tl.full([CHUNK], -float("inf"), tl.float32)  # with what is emitted
-        move = tl.zeros([CHUNK, CHUNK], tl.float32)
-        for c in range(0, alive, CHUNK):
-            j = c + tl.arange(0, CHUNK)
+        top = tl.full([ROWS], -float("inf"), tl.float32)
+        total = tl.zeros([ROWS], tl.float32)
+        likeliest = tl.full([ROWS], -float("inf"), tl.float32)  # with what is emitted
+        move = tl.zeros([ROWS, COLUMNS], tl.float32)
+        for c in range(0, alive, COLUMNS):
+            j = c + tl.arange(0, COLUMNS)
             move = _logits(
                 leaving, entering, source, i < alive, block * alive + j, j < alive, width, WIDTH,
-                PART, CHUNK,
+                PART, ROWS, COLUMNS,
             )  # fmt: skip
             known = tl.where((j < alive)[None, :], move, -float("inf"))
             higher = tl.maximum(top, tl.max(known, 1))
@@ -197,14 +215,14 @@ def _tiles(
         tl.store(peaks + here, peak, mask=i < alive)
         tl.store(highest + here, top, mask=i < alive)
         tl.store(within + here, log_total, mask=i < alive)
-        for c in range(0, alive, CHUNK):
-            j = c + tl.arange(0, CHUNK)
+        for c in range(0, alive, COLUMNS):
+            j = c + tl.arange(0, COLUMNS)
             inside = (i < alive)[:, None] & (j < alive)[None, :]
             cell = i[:, None] * alive + j[None, :]
             if not ONE:
                 move = _logits(
                     leaving, entering, source, i < alive, block * alive + j, j < alive, width,
-                    WIDTH, PART, CHUNK,
+                    WIDTH, PART, ROWS, COLUMNS,
                 )  # fmt: skip
             log_emission = tl.load(emitted + place * alive + j, mask=j < alive, other=0.0)
             value = move - top[:, None] + (of_block - log_total)[:, None] + log_emission[None, :]
@@ -216,22 +234,22 @@ def _tiles(
 def _moves(
     before, at, fresh, lengths, leaving, entering, highest, within, chosen, emitted, left,
     right, moved, weight, of_leaving, of_entering, of_choice, time, alive, width, blocks, WIDTH:
-    tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr, ONE: tl.constexpr,
+    tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
     """One chunk of a tile: its logits again, their gradient, and those of the vectors."""
     place = tl.program_id(0)
     row = place // time
     if (place % time >= tl.load(lengths + row)) | (tl.load(fresh + place) != 0):
         return
-    i = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    j = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
+    i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    j = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     block = tl.load(at + place)
     source = tl.load(before + place) * alive + i
     target = block * alive + j
     lowest = -float("inf")
     move = _logits(
-        leaving, entering, source, i < alive, target, j < alive, width, WIDTH, PART, CHUNK
-    )
+        leaving, entering, source, i < alive, target, j < alive, width, WIDTH, PART, ROWS, COLUMNS
+    )  # fmt: skip
     move -= tl.load(highest + place * alive + i, mask=i < alive, other=0.0)[:, None]
     move -= tl.load(within + place * alive + i, mask=i < alive, other=0.0)[:, None]
     of_row = tl.load(left + place * alive + i, mask=i < alive, other=lowest)
