@@ -306,9 +306,11 @@ def test_a_step_of_a_recurrent_hmm_asks_the_host_nothing(stage):
 
 
 @pytest.mark.parametrize("operands", ["float32", "bfloat16"])
-def test_fewer_digits_only_where_vectors_are_rounded(operands):
+def test_fewer_digits_only_where_vectors_are_rounded(operands, monkeypatch):
     module = stand_in("neural", "dense", operands)
-    for loss in (Likelihood(module), LabelledLikelihood(module)):
+    losses = Likelihood(module), LabelledLikelihood(module)
+    monkeypatch.setattr("bighmm.train.losses._device", lambda params: torch.device("cuda"))
+    for loss in losses:
         before = torch.backends.cuda.matmul.allow_tf32
         with loss.precision():
             assert torch.backends.cuda.matmul.allow_tf32 == (before or operands == "bfloat16")

@@ -28,6 +28,7 @@ COMMANDS = {
     "explore": ("bighmm.cli.explore", "a page where one sees and plays with a model"),
     "serve": ("bighmm.cli.explore", "answers to questions over HTTP, in JSON"),
     "mix": ("bighmm.cli.mixing", "several HMMs as one"),
+    "calibrate": ("bighmm.cli.calibrating", "an HMM made as sure as held-out text says"),
     "arpa": ("bighmm.cli.arpa", "n-gram models to and from ARPA files"),
     "guide": ("bighmm.cli.guide", "a language model's text under a rule"),
     "distill": ("bighmm.cli.distill", "labels for training from a teacher's vectors"),

@@ -6,11 +6,13 @@ runs.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bighmm.base.files import write_atomically
 from bighmm.base.reading import read_text
+from bighmm.model.calibration import UNCALIBRATED
 
 CARD = "README.md"
 MARK = "<!-- card of bighmm -->"  # a card with it may be replaced by one that says more
@@ -38,7 +40,7 @@ def about_model(lm: Any) -> str:
     return f"""# {title}
 
 Made with bighmm; a vocabulary of {lm.tokenizer.size:,} {entries}, {lm.num_parameters:,} parameters.
-
+{_calibration(params)}
 ## Load it
 
 ```python
@@ -49,6 +51,15 @@ lm = open_model("FOLDER")  # the folder of this file, or OWNER/NAME once it is o
 
 On the command line: `bighmm sample FOLDER`.
 """
+
+
+def _calibration(params: Any) -> str:
+    """A sentence about the calibration of an HMM; empty where there is none."""
+    own = getattr(params, "calibration", UNCALIBRATED)
+    if own == UNCALIBRATED:
+        return ""
+    factors = ", ".join(f"{name} {factor:.4g}" for name, factor in asdict(own).items())
+    return f"Its logits are multiplied by factors that were fitted on held-out text: {factors}.\n"
 
 
 def about_run(lm: Any, result: dict[str, Any], tokens: int) -> str:

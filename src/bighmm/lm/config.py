@@ -15,6 +15,7 @@ from bighmm.base.tensor_files import TensorFile
 from bighmm.lm.hub import BLOCKS, CONFIG, WEIGHTS
 from bighmm.lm.options import Convention
 from bighmm.model import checking, params
+from bighmm.model.calibration import UNCALIBRATED, Calibration
 from bighmm.model.model import Model
 from bighmm.model.options import LATER_OPTIONS, OPTIONS, with_new_names
 from bighmm.model.support import Support
@@ -36,6 +37,7 @@ class Config:
     files: dict[str, str]
     family: Literal["hmm"] = "hmm"
     convention: Convention = "reset"
+    calibration: Calibration = UNCALIBRATED
 
 
 def read_config(folder: Path) -> Config:

@@ -21,6 +21,7 @@ from bighmm.hmm import HMM
 from bighmm.infer.sequences import Sequences
 from bighmm.lm.protocol import LM, Convention, Predictor
 from bighmm.lm.questions import token_log_probs
+from bighmm.ops.matmul import fast_products
 
 if TYPE_CHECKING:
     from bighmm.data.corpus import Corpus
@@ -206,12 +207,13 @@ def evaluate(
     the stream is one sequence. Without an end mark both are the same.
     """
     tokens = _stream(tokens)
-    if convention == "carry" or hmm.end is None:
-        one_sequence = dataclasses.replace(hmm, reset=False)
-        ids = torch.from_numpy(tokens.astype(np.int64)).unsqueeze(0)
-        log_prob = float(one_sequence.log_prob(ids))
-    else:
-        log_prob = sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens, documents)
+    with fast_products(hmm.start.device):
+        if convention == "carry" or hmm.end is None:
+            one_sequence = dataclasses.replace(hmm, reset=False)
+            ids = torch.from_numpy(tokens.astype(np.int64)).unsqueeze(0)
+            log_prob = float(one_sequence.log_prob(ids))
+        else:
+            log_prob = sum_over_sentences(dataclasses.replace(hmm, reset=True), tokens, documents)
     perplexity = _perplexity(log_prob, len(tokens))
     return Evaluation(perplexity, log_prob, len(tokens), convention, vocabulary, split)
 

@@ -47,6 +47,7 @@ from bighmm.lm.rules import Rule, rule_from_words, until
 from bighmm.lm.stepping import HMMStepper
 from bighmm.lm.tagging import TaggedText, TextPosterior
 from bighmm.model import params
+from bighmm.model.calibration import UNCALIBRATED
 from bighmm.model.support import Support
 
 if TYPE_CHECKING:
@@ -383,6 +384,8 @@ class HMMLM(OnHub, tags=["hmm"]):
         }
         if self.convention != "reset":
             config["convention"] = self.convention
+        if self.params.calibration != UNCALIBRATED:
+            config["calibration"] = dataclasses.asdict(self.params.calibration)
         # First, so that a folder that is left half written is recognised and may be overwritten.
         write_json(save_directory / CONFIG, config)
         tensors |= self.params.state_dict()
@@ -425,6 +428,7 @@ class HMMLM(OnHub, tags=["hmm"]):
                 lm = cls(config.kind, config.options, support, tokenizer)
             load_state(lm.params, tensors, names, log_zeros=lm.params.log_zeros)
             lm._folder, lm.convention = folder, config.convention
+            lm.params.calibration = config.calibration
         except ValueError as error:
             raise ValueError(
                 f"{folder / WEIGHTS} does not fit its configuration: {error}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ import torch
 from bighmm.data.corpus import Corpus
 from bighmm.lm.evaluation import sentence_log_probs, stream_of
 from bighmm.lm.hmmlm import HMMLM
+from bighmm.model.calibration import UNCALIBRATED
 from bighmm.model.params.mixture import Mixture, MixtureOptions, support_of
 
 ITERATIONS = 200
@@ -33,6 +35,7 @@ def mix(lms: Sequence[HMMLM], weights: Sequence[float] | None = None) -> HMMLM:
             "parameterisation": lm.parameterisation,
             "options": dataclasses.asdict(lm.options),
             "states": lm.params.support.num_states,
+            **_own_calibration(lm),
         }
         for lm in lms
     ]
@@ -78,6 +81,12 @@ def best_weights(log_probs: np.ndarray) -> np.ndarray:
         weights = (shares / shares.sum(axis=1, keepdims=True)).mean(axis=0)
         weights = np.maximum(weights, LEAST)
     return weights
+
+
+def _own_calibration(lm: HMMLM) -> dict[str, Any]:
+    """The entry of a component that is calibrated; none for one that is not."""
+    own = lm.params.calibration
+    return {} if own == UNCALIBRATED else {"calibration": dataclasses.asdict(own)}
 
 
 def _check(lms: Sequence[HMMLM], weights: Sequence[float]) -> None:

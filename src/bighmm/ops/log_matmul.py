@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bighmm.ops import memory
+from bighmm.ops.matmul import exact_products
 
 # A sum of terms scaled to at most 1 that comes out below this may have lost terms which were
 # flushed to zero; above it, what was lost is under one part in a million.
@@ -35,7 +36,8 @@ def log_product(
     """
     highest = log_left.amax(1, keepdim=True)
     top = finite_or_zero(highest)
-    mass = multiply((log_left - top).exp())
+    with exact_products():
+        mass = multiply((log_left - top).exp())
     result = mass.log() + top
     low = mass < SMALLEST_SUM[mass.dtype]
     if bool(low.any()):

@@ -26,6 +26,7 @@ from bighmm.model.feature_dropout import FeatureRates, dropping
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation
 from bighmm.ops.feature_dropout import chosen
+from bighmm.ops.matmul import fast_products
 from bighmm.ops.present_blocks import present_blocks
 from bighmm.train import carrying
 from bighmm.train.carrying import EVERY, State
@@ -259,7 +260,8 @@ class CrossEntropy:
 
     def precision(self) -> AbstractContextManager[None]:
         """The softmax is normalised whatever the logits' precision."""
-        return tensor_float_32()
+        device = _device(self.network)
+        return fast_products(device) if device.type == "cpu" else tensor_float_32()
 
 
 def labelled_state(rows: int, device: torch.device) -> State:
@@ -287,11 +289,15 @@ def labelled_window(model: Model, window: Window, state: State) -> tuple[Sequenc
 
 
 def precision_of(params: Parameterisation) -> AbstractContextManager[None]:
-    """Products in TensorFloat-32 where the vectors that make logits are rounded to bfloat16.
+    """Products in TensorFloat-32, on some CPUs in bfloat16, where the vectors that make logits are
+    rounded to bfloat16.
 
-    TensorFloat-32 holds bfloat16 numbers as they are, so logits and normalisers are the same as
-    with float32, and only the networks before the rounding, and gradients, lose digits.
+    Both hold bfloat16 numbers as they are, so logits and normalisers are the same as with float32,
+    and only the networks before the rounding, and gradients, lose digits.
     """
+    device = _device(params)
+    if device.type == "cpu":
+        return fast_products(device, may_round=params.rounds)
     return tensor_float_32() if params.rounds else nullcontext()
 
 

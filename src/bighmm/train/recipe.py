@@ -150,6 +150,9 @@ class TrainingSettings:
     """The same seed, the same run."""
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one."""
+    calibrate: bool = False
+    """At the end, make the best model as sure of the next block, state and word as the validation
+    text says it should be, by a factor for the logits of each."""
     matmul_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the vectors whose products are logits; auto: bfloat16 on a GPU, else float32."""
     capture: bool = True

@@ -55,6 +55,9 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(f"rows = touched is for an HMM that AdamW trains, not for {kind}")
     if training.shard_optimizer and training.optimizer != "adamw":
         raise ValueError("shard_optimizer is for AdamW; Baum-Welch has nothing to share out")
+    if training.calibrate and (model.family != "hmm" or model.parameterisation == "scalar"):
+        kind = model.family if model.family != "hmm" else f"{model.parameterisation} parameters"
+        raise ValueError(f"calibrate is for an HMM that is computed from vectors, not for {kind}")
     _check_baum_welch(model, training)
     check_at_least_one(getattr(recipe.options, "width", 1), "width")
     for key in ("warmup", "final_lr"):

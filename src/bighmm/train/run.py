@@ -30,6 +30,7 @@ from bighmm.data.mixed import rows_of
 from bighmm.data.written import writers_of
 from bighmm.lm import baselines
 from bighmm.lm.baselines import Baseline
+from bighmm.lm.calibrating import Calibrated, calibrate, check_calibrates
 from bighmm.lm.cards import about_run, write_card
 from bighmm.lm.evaluation import Evaluation, unigram_perplexity
 from bighmm.lm.hmmlm import HMMLM
@@ -84,6 +85,7 @@ class _Trained:
     lm: LM  # the best model, as it was saved
     steps: int
     seconds: float
+    calibrated: Calibrated | None = None
 
 
 def train_run(
@@ -160,6 +162,8 @@ def train_locked(
     else:
         with watch.clustering() as progress:
             lm = new_model(recipe, corpus, progress)
+        if recipe.training.calibrate:
+            check_calibrates(lm)
         lm = lm.to(device, recipe.training.matmul_dtype)
         here.copy_first_([p.data for p in lm.params.parameters()])
         trained = _train_in_steps(folder, recipe, texts, lm, resume, watch, should_stop, reasons)
@@ -304,7 +308,22 @@ def _train_in_steps(
             best = open_model(folder).to(lm.device, recipe.training.matmul_dtype)
     here.copy_first_([p.data for p in best.params.parameters()])
     best.clear_cache()
-    return _Trained(best, training.step, training.seconds)
+    found = _calibrate(folder, best, texts.corpus, watch) if recipe.training.calibrate else None
+    return _Trained(best, training.step, training.seconds, found)
+
+
+def _calibrate(folder: Path, lm: HMMLM, corpus: Corpus, watch: Watch) -> Calibrated:
+    """Calibrate the best model on the validation text, and save it so."""
+    found = calibrate(lm, corpus)
+
+    def fill(new: Path) -> None:
+        lm.save_pretrained(new)
+
+    with processes.current().first_does() as mine:
+        if mine:
+            replace_folder(folder / "model", fill, keep_previous=False)
+    watch.say(f"calibrated: {found.sentence}")
+    return found
 
 
 def _count(
@@ -355,6 +374,8 @@ def _finish(
         "opening_words": opening_words(corpus),
         "samples": [drawn.text for drawn in sample(lm, 3, seed=recipe.training.seed)],
     }
+    if trained.calibrated is not None:
+        result["calibration"] = dataclasses.asdict(trained.calibrated)
     result["wall_seconds"] = round(time.monotonic() - began, 2)  # since the run was last started
     if not here.alone:
         result["processes"] = here.count

@@ -17,12 +17,14 @@ from torch import Tensor, nn
 
 from bighmm.base.registry import Registry
 from bighmm.base.shapes import shapes_of
+from bighmm.model.calibration import UNCALIBRATED, Calibration
 from bighmm.model.feature_dropout import FeatureDropout
 from bighmm.model.model import Model
 from bighmm.model.networks.backbone import Backbone
 from bighmm.model.options import OPTIONS
 from bighmm.model.support import Support
 from bighmm.ops.partition import Partition
+from bighmm.ops.rounding import round_to_bfloat16
 
 __all__ = [
     "REGISTRY",
@@ -60,6 +62,8 @@ class Parameterisation(nn.Module):
 
     While `feature_dropout` is set, `forward` masks its vectors; where `drops_features` is False it
     has none and training with such dropout is refused.
+
+    `forward` multiplies the logits that `calibrates` names by their factors in `calibration`.
     """
 
     support: Support
@@ -68,6 +72,8 @@ class Parameterisation(nn.Module):
     row_gradients: bool = False
     drops_features: bool = False
     feature_dropout: FeatureDropout | None = None
+    calibration: Calibration = UNCALIBRATED
+    calibrates: tuple[str, ...] = ()
 
     def forward(self, kept: Tensor | None = None) -> Model:
         """The model over the states `kept` (Z',), or all; everything is normalised over them."""
@@ -125,6 +131,13 @@ class Parameterisation(nn.Module):
     def rounds(self) -> bool:
         """Whether vectors are rounded to bfloat16."""
         return self.matmul_dtype == "bfloat16"
+
+    def calibrated(self, x: Tensor, logits: str, *, rounds: bool = False) -> Tensor:
+        """x times the factor of these logits, rounded again if x was."""
+        factor = getattr(self.calibration, logits)
+        if factor == 1.0:
+            return x
+        return round_to_bfloat16(x * factor) if rounds and self.rounds else x * factor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Parameterisation:
         super()._apply(fn, recurse)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bighmm.base.settings import Positive, fill
+from bighmm.model.calibration import UNCALIBRATED, Calibration
 from bighmm.model.emissions import EmissionTable
 from bighmm.model.model import Model
 from bighmm.model.params import Parameterisation, find, register
@@ -31,6 +32,7 @@ class Component:
     parameterisation: str
     options: Any  # a dictionary, as files have it
     states: Positive
+    calibration: Calibration = UNCALIBRATED
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class MixtureOptions:
     """Several HMMs with the same words and blocks."""
 
     components: list[dict[str, Any]] = field(default_factory=list)
-    """The parameterisation, options and states of each."""
+    """The parameterisation, options, states and calibration of each."""
 
 
 @register("mixture", MixtureOptions)
@@ -48,17 +50,24 @@ class Mixture(Parameterisation):
         self.support, self.end = support, end
         if not options.components:
             raise ValueError("a mixture is made of trained models, by `bighmm mix`")
-        parts = []
+        parts, self.own = [], list[Calibration]()  # the calibration of each part
         for number, given in enumerate(options.components):
             asked = fill(Component, given, f"component {number} of the mixture")
             kind = find(asked.parameterisation)
             own: Any = fill(kind.options, asked.options, f"the options of component {number}")
             parts.append(kind.make(own, support_of(support, asked.states), end))
+            self.own.append(asked.calibration)
         total = sum(part.support.num_states for part in parts)
         if total != support.num_states:
             raise ValueError(f"the components have {total} states, not {support.num_states}")
         self.parts = nn.ModuleList(parts)
         self.weights = nn.Parameter(torch.zeros(len(parts)))  # logits
+
+    @property
+    def calibrates(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What all parts calibrate; a factor of the mixture is one of each of them."""
+        found: list[tuple[str, ...]] = [part.calibrates for part in self.parts]  # type: ignore
+        return tuple(name for name in found[0] if all(name in other for other in found))
 
     @property
     def log_zeros(self) -> bool:
@@ -69,9 +78,10 @@ class Mixture(Parameterisation):
         if kept is not None:
             raise ValueError("a mixture has no state dropout; train its components on their own")
         models = []
-        for part in self.parts:
+        for part, own in zip(self.parts, self.own, strict=True):
             assert isinstance(part, Parameterisation)
             part.matmul_dtype = self.matmul_dtype
+            part.calibration = own.times(self.calibration)
             models.append(part())
         blocks = 1 if self.support.partition is None else self.support.partition.num_blocks
         transitions = Mixed(tuple(model.transitions for model in models), blocks)

@@ -43,6 +43,7 @@ WIDEST = 512  # vectors that the kernels can multiply; wider ones are multiplied
 
 class Neural(Parameterisation):
     drops_features = True
+    calibrates: tuple[str, ...] = ("moves", "words")
 
     def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
         super().__init__()
@@ -176,12 +177,13 @@ class Neural(Parameterisation):
 
     def _transitions(self, vectors: dict[str, Tensor], kept: Tensor | None) -> Transitions:
         if self.options.transitions == "table":
-            table = Table(self.transition, self.rounds)
+            table = Table(self.calibrated(self.transition, "moves"), self.rounds)
             return table if kept is None else table.restrict(kept)
         leaving, entering = vectors["leaving"], vectors["entering"]
         if self.options.scaled:
             # A power of two leaves rounded numbers what they are.
             leaving = leaving * 2.0 ** -round(math.log2(self.options.width) / 2)
+        leaving = self.calibrated(leaving, "moves", rounds=True)
         wide = self.options.width > WIDEST
         if wide and self.rounds and self.support.is_dense:
             return Table(leaving @ entering.T, rounded=True)
@@ -195,12 +197,13 @@ class Neural(Parameterisation):
             cells: Tensor = self.emission
             if kept is not None:
                 cells = self.support.restrict_cells(cells, kept)
-            return EmissionTable(support.normalise(cells))
-        words: Tensor = self.words
+            return EmissionTable(support.normalise(self.calibrated(cells, "words")))
+        words = self.calibrated(self.words, "words")
         if self.feature_dropout is not None:
             words = self.feature_dropout.words(words, self.impl)
         words = round_to_bfloat16(words) if self.rounds else words
         bias = self.word_bias if self.options.word_bias else words.new_zeros(len(words))
+        bias = self.calibrated(bias, "words")
         wide = self.options.width > WIDEST
         if self.rounds and not wide and support.is_dense:
             return FactoredEmission(vectors["emit"], words, bias)

@@ -34,6 +34,7 @@ def split_states(old: Parameterisation, new: Parameterisation, noise: float, see
             f"a model of {type(old).__name__} parameters changes when its states are split; use "
             f"{before:,} states"
         )
+    new.calibration = old.calibration
     found = dict(old.named_parameters())
     targets = dict(new.named_parameters())
     if found.keys() != targets.keys():

@@ -28,6 +28,8 @@ SMALL = 2**20  # numbers of a table of state vectors
 class TwoLevelNeural(Neural):
     """`Neural` with transitions in two levels, for a support with blocks."""
 
+    calibrates = ("blocks", "moves", "words")
+
     def __init__(self, options: NeuralOptions, support: Support, end: int | None) -> None:
         partition = blocks_of(support)
         super().__init__(options, support, end)
@@ -66,13 +68,14 @@ class TwoLevelNeural(Neural):
             first = first.index_select(0, blocks_here)
         start = (start + first.unsqueeze(1)).view(-1)
         choosing = vectors["leaving" if self.options.choosing == "leaving" else "choosing"]
-        blocks = round_to_bfloat16(self.blocks) if self.rounds else self.blocks
+        blocks = self.calibrated(self.blocks, "blocks")
+        blocks = round_to_bfloat16(blocks) if self.rounds else blocks
         transitions = TwoLevel(
-            vectors["leaving"],
+            self.calibrated(vectors["leaving"], "moves", rounds=True),
             vectors["entering"],
             choosing,
             blocks,
-            self.block_bias,
+            self.calibrated(self.block_bias, "blocks"),
             self.rounds and self.options.width <= WIDEST,
             blocks_here,
         )
