@@ -181,6 +181,17 @@ def test_at_the_end_of_training(run):
     assert "factors that were fitted" in (folder / "run" / "model" / "README.md").read_text()
 
 
+def test_a_finished_run_is_calibrated_later(run, tmp_path):
+    folder, recipe, result = run
+    plain = recipe.changed(training={"calibrate": False})
+    without = train_run(tmp_path / "run", plain)
+    assert "calibration" not in without
+    assert without["valid"]["perplexity"] == pytest.approx(result["calibration"]["before"])
+    again = train_run(tmp_path / "run", recipe, resume=True)
+    assert again["calibration"]["calibration"] == result["calibration"]["calibration"]
+    assert read_object(tmp_path / "run" / "recipe.json")["recipe"]["training"]["calibrate"]
+
+
 def test_more_epochs_after_that(run):
     folder, recipe, result = run
     longer = recipe.changed(training={"epochs": 3})

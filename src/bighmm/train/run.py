@@ -100,7 +100,8 @@ def train_run(
     """Train by a recipe in a folder, or resume there, and return the contents of result.json.
 
     A run that is resumed may have another number of epochs than before, if it has not had more: it
-    goes on as one of so many epochs would from that step.
+    goes on as one of so many epochs would from that step. It may also be calibrated or not, which
+    concerns its end alone.
 
     reasons: of settings that were chosen, by "section.field", to be stored with the recipe.
 
@@ -212,7 +213,8 @@ def _check_same_run(folder: Path, recipe: Recipe, texts: _Texts) -> None:
     corpus = dataclasses.replace(
         saved.corpus, data=recipe.corpus.data, tokenizer=recipe.corpus.tokenizer
     )
-    moved = dataclasses.replace(saved, corpus=corpus)
+    ending = dataclasses.replace(saved.training, calibrate=recipe.training.calibrate)
+    moved = dataclasses.replace(saved, corpus=corpus, training=ending)
     if saved.mixed.more is not None and recipe.mixed.more is not None:
         mixed = dataclasses.replace(saved.mixed, more=recipe.mixed.more)
         moved = dataclasses.replace(moved, mixed=mixed)
