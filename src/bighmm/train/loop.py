@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Protocol
 
 from bighmm.base import processes
+from bighmm.base.allocator import give_back_freed_memory
 from bighmm.base.files import existing_folder, naming, replace_folder
 from bighmm.base.own_files import append_to
 from bighmm.base.settings import Between, Count, fill
@@ -199,6 +200,7 @@ class Training:
             if best:
                 self.best = valid.perplexity
                 self.save_model()
+        give_back_freed_memory()
         self.schedule.checked(-valid.log_prob / valid.tokens)
         self.log.write("check", {"step": self.step} | dataclasses.asdict(valid) | {"best": best})
         self.observer.checked(report, valid, best)
