@@ -182,7 +182,7 @@ def test_at_the_end_of_training(run):
 
 
 def test_a_finished_run_is_calibrated_later(run, tmp_path):
-    folder, recipe, result = run
+    _, recipe, result = run
     plain = recipe.changed(training={"calibrate": False})
     without = train_run(tmp_path / "run", plain)
     assert "calibration" not in without

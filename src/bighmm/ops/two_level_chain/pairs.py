@@ -3,10 +3,14 @@
 Positions whose words are in the same two blocks share p(j | m, i), a K × K matrix. A step of a
 sweep is a product with it; log p(m | i) is added before, the emission after. The backward pass sums
 the expected moves of all positions of a pair and turns them into gradients once.
+
+These matrices are all that is held of all pairs. What else is as large is made for some pairs at a
+time and used while it is in the cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,10 +56,50 @@ class _Text:
 class _Moves:
     """What lies between the blocks of a pair."""
 
-    logs: Tensor  # (P, K, K) log p(j | m, i)
-    probs: Tensor  # (P, K, K)
+    text: _Text
+    leaving: Tensor  # (M, K, H)
+    entering: Tensor  # (M, K, H)
+    probs: Tensor  # (P, K, K) p(j | m, i)
     chosen: Tensor  # (P, K) log p(m | i)
-    pair: Tensor  # (B, T) of each position
+
+    @staticmethod
+    def of(text: _Text, vectors: Vectors) -> _Moves:
+        leaving, entering = (vectors.by_block(x) for x in (vectors.leaving, vectors.entering))
+        chosen = vectors.by_block(vectors.choice).transpose(1, 2)[text.before, text.after]
+        probs = leaving.new_empty(*chosen.shape, leaving.shape[1])
+        moves = _Moves(text, leaving, entering, probs, chosen)
+        for some in moves.pieces():
+            torch.softmax(moves.logits(some, out=probs[some]), 2, out=probs[some])
+        return moves
+
+    @property
+    def pair(self) -> Tensor:
+        """(B, T) of each position."""
+        return self.text.pair
+
+    def pieces(self) -> list[slice]:
+        """All pairs, in pieces whose vectors and matrices fit into the cache."""
+        _, size, width = self.leaving.shape
+        cost = size * max(size, width)
+        return memory.pieces(len(self.probs), cost, self.leaving.device, memory.TILE)
+
+    def ends(self, some: slice) -> tuple[Tensor, Tensor]:
+        """The vectors (S, K, H) that leave the first block of some pairs, and enter the second."""
+        before, after = self.text.before[some], self.text.after[some]
+        return self.leaving.index_select(0, before), self.entering.index_select(0, after)
+
+    def logits(self, some: slice, out: Tensor | None = None) -> Tensor:
+        """leaving_i · entering_j (S, K, K)."""
+        first, second = self.ends(some)
+        return torch.bmm(first, second.mT, out=out)
+
+    @cached_property
+    def logs(self) -> Tensor:
+        """log p(j | m, i) (P, K, K); made only where a sum in probability space is too small."""
+        found = torch.empty_like(self.probs)
+        for some in self.pieces():
+            torch.log_softmax(self.logits(some), 2, out=found[some])
+        return found
 
     def ahead(self, log_alpha: Tensor, t: int) -> Tensor:
         """log Σ_i exp(log_alpha_i) p(m | i) p(j | m, i) (B, K) into position t."""
@@ -110,11 +154,7 @@ class _Pairs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         vectors = Vectors(leaving, entering, choice)
         text = _Text.of(windows, choice.shape[1])
-        first = vectors.by_block(leaving).index_select(0, text.before)
-        second = vectors.by_block(entering).index_select(0, text.after)
-        logs = torch.bmm(first, second.mT).log_softmax(2)
-        chosen = vectors.by_block(choice).transpose(1, 2)[text.before, text.after]
-        moves = _Moves(logs, logs.exp(), chosen, text.pair)
+        moves = _Moves.of(text, vectors)
         anew = start.view(choice.shape[1], -1)[text.at]  # (B, T, K)
         log_alpha, alphas, gains = windows.carried, [windows.carried], []
         for t in range(emitted.shape[1]):
@@ -130,9 +170,9 @@ class _Pairs(torch.autograd.Function):
         gained = torch.cat(gains, dim=1) if gains else emitted.new_zeros(len(emitted), 0)
         log_sum = gained.sum(1) + log_alpha.logsumexp(1)
         if any(ctx.needs_input_grad):
-            ctx.text, ctx.moves, ctx.lengths = text, moves, windows.lengths
+            ctx.moves, ctx.lengths = moves, windows.lengths
             ctx.save_for_backward(
-                start, emitted, *vectors, torch.stack(alphas, dim=1), gained, log_sum
+                start, emitted, choice, torch.stack(alphas, dim=1), gained, log_sum
             )
         ctx.mark_non_differentiable(log_alpha)
         return log_sum, log_alpha
@@ -140,8 +180,8 @@ class _Pairs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
-        start, emitted, leaving, entering, choice, log_alpha, gained, log_sum = ctx.saved_tensors
-        text, moves, vectors = ctx.text, ctx.moves, Vectors(leaving, entering, choice)
+        start, emitted, choice, log_alpha, gained, log_sum = ctx.saved_tensors
+        moves, text = ctx.moves, ctx.moves.text
         _, time, size = emitted.shape
         inside = torch.arange(time, device=grad.device) < ctx.lengths.unsqueeze(1)  # (B, T)
         log_beta = _sweep_back(start, emitted, text, moves, inside)  # (B, T + 1, K)
@@ -154,17 +194,19 @@ class _Pairs(torch.autograd.Function):
         here = ~text.fresh & (weight != 0)
         left = log_alpha[:, :-1] - (gained + total[:, 1:]).unsqueeze(2)
         left, right = left[here], (emitted + log_beta[:, 1:])[here]
-        counts = _expected_moves(moves, text.pair[here], left, right, weight[here])
-        mass = counts.sum(2)
-        of_logits = torch.addcmul(counts, moves.probs, mass.unsqueeze(2), value=-1)
-        first = vectors.by_block(leaving).index_select(0, text.before)
-        second = vectors.by_block(entering).index_select(0, text.after)
-        of_leaving, of_entering = torch.zeros_like(leaving), torch.zeros_like(entering)
-        vectors.by_block(of_leaving).index_add_(0, text.before, torch.bmm(of_logits, second))
-        vectors.by_block(of_entering).index_add_(0, text.after, torch.bmm(of_logits.mT, first))
+        of_leaving, of_entering = torch.zeros_like(moves.leaving), torch.zeros_like(moves.entering)
+        mass = torch.empty_like(moves.chosen)
+        for some, counts in _expected_moves(moves, text.pair[here], left, right, weight[here]):
+            mass[some] = counts.sum(2)
+            of_logits = counts.addcmul_(moves.probs[some], mass[some].unsqueeze(2), value=-1)
+            first, second = moves.ends(some)
+            of_leaving.index_add_(0, text.before[some], torch.bmm(of_logits, second))
+            of_entering.index_add_(0, text.after[some], torch.bmm(of_logits.mT, first))
         of_choice = torch.zeros_like(choice)
-        vectors.by_block(of_choice).transpose(1, 2)[text.before, text.after] = mass
-        return None, of_start.view(-1), used, of_leaving, of_entering, of_choice
+        by_block = of_choice.view(choice.shape[1], size, -1)
+        by_block.transpose(1, 2)[text.before, text.after] = mass
+        of_vectors = of_leaving.flatten(0, 1), of_entering.flatten(0, 1)
+        return None, of_start.view(-1), used, *of_vectors, of_choice
 
 
 def _sweep_back(
@@ -189,21 +231,31 @@ def _sweep_back(
 
 def _expected_moves(
     moves: _Moves, pair: Tensor, left: Tensor, right: Tensor, weight: Tensor
-) -> Tensor:
-    """Σ weight_n exp(left_i + log p(m | i) + log p(j | m, i) + right_j) (P, K, K) over positions.
+) -> Iterator[tuple[slice, Tensor]]:
+    """Σ weight_n exp(left_i + log p(m | i) + log p(j | m, i) + right_j) (S, K, K) over positions,
+    for some pairs after the other.
 
     left and right (N, K). Where a factor alone would be too large for the type, the position is
     summed in log space.
     """
     left = left + moves.chosen.index_select(0, pair)
     scale = finite_or_zero(left.amax(1, keepdim=True))
-    right = right + scale
+    left, right = left - scale, right + scale
     extreme = right.amax(1) > LARGEST_LOG
-    weights = (left - scale).exp_().mul_(torch.where(extreme, 0.0, weight).unsqueeze(1))
+    weights = left.exp().mul_(torch.where(extreme, 0.0, weight).unsqueeze(1))
     targets = right.masked_fill(extreme.unsqueeze(1), -torch.inf).exp_()
-    outer = weights.unsqueeze(2) * targets.unsqueeze(1)
-    counts = torch.zeros_like(moves.probs).index_add_(0, pair, outer).mul_(moves.probs)
-    for n in torch.nonzero(extreme).squeeze(1).tolist():
-        logs = moves.logs[pair[n]] + (left - scale)[n].unsqueeze(1) + right[n]
-        counts[pair[n]] += logs.exp_().mul_(weight[n])
-    return counts
+    order = torch.argsort(pair)
+    of_order, size = pair[order], left.shape[1]
+    for some in moves.pieces():
+        ends = torch.tensor([some.start, some.stop], device=pair.device)
+        first, last = torch.searchsorted(of_order, ends).tolist()
+        counts = moves.probs.new_zeros(some.stop - some.start, size, size)
+        for part in memory.pieces(last - first, size * size, pair.device, memory.TILE):
+            here = order[first:last][part]
+            outer = weights[here].unsqueeze(2) * targets[here].unsqueeze(1)
+            counts.index_add_(0, pair[here] - some.start, outer)
+        counts.mul_(moves.probs[some])
+        for n in order[first:last][extreme[order[first:last]]].tolist():
+            logs = moves.logs[pair[n]] + left[n].unsqueeze(1) + right[n]
+            counts[int(pair[n]) - some.start] += logs.exp_().mul_(weight[n])
+        yield some, counts
