@@ -35,7 +35,7 @@ class Job:
 
     @property
     def is_mixture(self) -> bool:
-        return self.row.mixture > 0
+        return self.row.is_mixture
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,8 @@ def job_of(paper: Paper, row: Row, seed: int) -> Job:
     recipe = paper.recipe_file(row)
     train = any("train" in r.paper for r in paper.rows_of(row.known_as, row.corpus))
     folders = tuple(named_in(recipe))
-    if row.mixture:
-        parts = (run_name(_single(row), number) for number in range(1, row.mixture + 1))
-        folders = tuple(folder_of(paper, part) for part in parts)
+    if row.is_mixture:
+        folders = tuple(folder_of(paper, run_name(part, number)) for part, number in row.parts)
     return Job(run_name(row, seed), row, recipe, seed, train, folders)
 
 
@@ -112,7 +111,7 @@ def planned(paper: Paper, results: Results) -> list[tuple[Step, Prepare | Job]]:
         for table in paper.tables
         for row in table.rows
         if row.can_run
-        for seed in ((1,) if row.mixture else (*SEEDS, *table.seeds))
+        for seed in ((1,) if row.is_mixture else (*SEEDS, *table.seeds))
     }
     entries = {entry.makes: entry for entry in paper.prepare}
     found: list[tuple[Step, Prepare | Job]] = []
@@ -182,7 +181,7 @@ def _lacking(
     if not row.can_run:
         return []
     done, wanted = results.of(row), seeds or table.seeds
-    if row.mixture:
+    if row.is_mixture:
         return [seed for seed in (1,) if seed not in done]
     if not wanted and done:
         return []
@@ -192,14 +191,9 @@ def _lacking(
     return [seed for seed in wanted if seed not in done]
 
 
-def _single(row: Row) -> Row:
-    """The row of the runs that a mixture is of."""
-    return dataclasses.replace(row, mixture=0)
-
-
 def _parts(paper: Paper, row: Row) -> list[Job]:
     """The runs that a mixture is made of and that are not on the disk; none for other rows."""
-    jobs = (job_of(paper, _single(row), number) for number in range(1, row.mixture + 1))
+    jobs = (job_of(paper, part, number) for part, number in row.parts)
     return [job for job in jobs if not is_finished(paper, job)]
 
 

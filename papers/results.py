@@ -3,7 +3,8 @@
 Each line is one run, a JSON object:
 
     recipe, corpus, seed    which run it is; recipe is the name of a file in PAPER/recipes/, or
-                            RECIPE-mixture-N for a mixture of N of its runs
+                            RECIPE-mixture-N for a mixture of N of its runs, or
+                            RECIPE-and-RECIPE for one of runs of several
     settings                every setting of that recipe as it was trained
     …                       what was measured, as `record` makes it
 

@@ -25,6 +25,7 @@
     of = "chiu2020"                        # another paper that has this recipe and its runs
     not_yet = "no text is written yet"     # why it cannot be run; --run leaves it out
     mixture = 4                            # mixes runs of the recipe with seeds 1 … 4 as one HMM
+    also = ["vl-hmm-16384"]                # or: mixes its run with those of other recipes
 
     [[claims]]                             # a statement of the paper (`claims`)
     says = "More states are better"
@@ -74,12 +75,26 @@ class Row:
     of: str | None = None
     not_yet: str | None = None
     mixture: int = 0  # of so many runs of its recipe, with seeds 1 … n, if it is one
+    also: tuple[str, ...] = ()  # recipes whose runs are mixed with that of its own
 
     @property
     def known_as(self) -> str:
-        """Its name in results and claims: that of its recipe, or RECIPE-mixture-N."""
-        name = self.recipe or ""
+        """Its name in results and claims: that of its recipe, RECIPE-mixture-N or RECIPE-and-…"""
+        name = "-and-".join([self.recipe or "", *self.also])
         return f"{name}-mixture-{self.mixture}" if self.mixture else name
+
+    @property
+    def is_mixture(self) -> bool:
+        return self.mixture > 0 or bool(self.also)
+
+    @property
+    def parts(self) -> list[tuple[Row, int]]:
+        """The rows and seeds of the runs that a mixture is of."""
+        alone = dataclasses.replace(self, mixture=0, also=())
+        if self.mixture:
+            return [(alone, seed) for seed in range(1, self.mixture + 1)]
+        recipes = (self.recipe, *self.also) if self.also else ()
+        return [(dataclasses.replace(alone, recipe=recipe), 1) for recipe in recipes]
 
     @property
     def can_run(self) -> bool:
@@ -181,7 +196,7 @@ class Paper:
         """The paper with the rows whose recipe has a text in its name; ValueError without any."""
         tables = []
         for table in self.tables:
-            rows = tuple(row for row in table.rows if row.recipe and text in row.recipe)
+            rows = tuple(row for row in table.rows if row.recipe and text in row.known_as)
             if rows:
                 tables.append(dataclasses.replace(table, rows=rows))
         if not tables:
@@ -272,6 +287,12 @@ def read_paper(root: Path, name: str, results: Path | None = None) -> Paper:
                 f"{path}: the row {row.row!r} has the recipe {row.recipe!r}, but there is no "
                 f"{paper.recipe_file(row)}"
             )
+        for other in row.also:
+            if not paper.rows_of(other, row.corpus):
+                raise ValueError(
+                    f"{path}: the row {row.row!r} is a mixture with {other!r}, but no row on "
+                    f"{row.corpus} has this recipe"
+                )
     return paper
 
 
@@ -301,7 +322,8 @@ def _row(found: Any, where: str) -> Row:
     name = found.get("row") if isinstance(found, dict) else None
     where = f"{where}, row {name!r}" if name else f"{where}, a row"
     names = dict.fromkeys(("row", "corpus", "recipe", "series", "of", "not_yet"), str)
-    kinds = {**names, "paper": dict, "range": list, "x": Number | str, "mixture": int}
+    more = {"paper": dict, "range": list, "x": Number | str, "mixture": int, "also": list}
+    kinds = {**names, **more}
     _check(found, kinds, ("row", "corpus"), where)
     _check(found.get("paper", {}), dict.fromkeys(FIGURES, Number), (), f"{where}, paper")
     for key in ("corpus", "recipe", "of"):
@@ -311,12 +333,18 @@ def _row(found: Any, where: str) -> Row:
         raise ValueError(f"{where} is of {found['of']}, but names no recipe of it")
     if "recipe" not in found and not found.get("paper"):
         raise ValueError(f"{where} has neither a recipe nor a figure of the paper")
-    if found.get("mixture", 2) < 2 or ("mixture" in found and "recipe" not in found):
+    mixed = [key for key in ("mixture", "also") if key in found]
+    if found.get("mixture", 2) < 2 or (mixed and "recipe" not in found):
         raise ValueError(f"{where}: a mixture is of two or more runs of a recipe")
+    if len(mixed) == 2:
+        raise ValueError(f"{where}: a mixture is of several seeds or of several recipes")
+    for other in found.get("also", ()):
+        _check_name(other, "also", where)
     between = found.get("range", (0, 0))
     if len(between) != 2 or not all(isinstance(end, Number) for end in between):
         raise ValueError(f"{where}: range is the lowest and the highest figure, not {between}")
-    return Row(**{**found, **({"range": tuple(between)} if "range" in found else {})})
+    tuples = {key: tuple(found[key]) for key in ("range", "also") if key in found}
+    return Row(**{**found, **tuples})
 
 
 def _claim(found: Any, figure: str, path: str) -> Claim:
@@ -367,9 +395,9 @@ def _step(found: Any, path: str) -> Step:
     return Step(**found)
 
 
-def _check_name(value: str, key: str, where: str) -> None:
+def _check_name(value: Any, key: str, where: str) -> None:
     """Names are parts of file names."""
-    if not re.fullmatch(r"[\w-]+", value):
+    if not (isinstance(value, str) and re.fullmatch(r"[\w-]+", value)):
         raise ValueError(f"{where}: {key} = {value!r} is not made of letters, digits and dashes")
 
 

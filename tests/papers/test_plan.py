@@ -142,6 +142,21 @@ def test_what_a_mixture_needs_is_trained_without_a_plan(reproduce, names, data, 
     assert names() == runs
 
 
+def test_a_mixture_of_several_recipes(reproduce, small, names, lines, data, pretend):
+    path, recipes = small / "rows.toml", small / "recipes"
+    (recipes / "large.toml").write_text((recipes / "hmm.toml").read_text().replace("16", "32"))
+    rows = (
+        '{ row = "Large", corpus = "words", recipe = "large" },',
+        '{ row = "Both", corpus = "words", recipe = "large", also = ["hmm"] },',
+        '{ row = "Cited"',
+    )
+    path.write_text(path.read_text().replace(rows[-1], "\n".join(rows), 1))
+    assert reproduce("small", "--run", "--only", "large-and-hmm", *data).status == 0
+    assert names() == {"hmm words 1", "large words 1", "large-and-hmm words 1"}
+    (mixture,) = (run for run in lines() if run["recipe"] == "large-and-hmm")
+    assert (mixture["steps"], mixture["seconds"], mixture["num_parameters"]) == (20, 3.0, 1002)
+
+
 @pytest.mark.parametrize(
     ("step", "said"),
     [

@@ -66,6 +66,15 @@ def test_wrong_arguments(refused, arguments, said):
         ("title", "title title", "rows.toml cannot be read: "),
         ('"Cited", ', '"Cited", of = "large", ', "is of large, but names no recipe of it"),
         ('recipe = "count"', 'recipe = "count", of = "x"', "papers/x/recipes/count.toml"),
+        ('recipe = "hmm"', 'recipe = "hmm", also = ["lstm"]', "no row on words has this recipe"),
+        ('recipe = "hmm"', 'recipe = "hmm", also = "count"', "also = 'count' is not of the kind"),
+        ('recipe = "hmm"', 'recipe = "hmm", also = [2]', "also = 2 is not made of letters"),
+        ('"Cited", ', '"Cited", also = ["hmm"], ', "of two or more runs of a recipe"),
+        (
+            'recipe = "hmm"',
+            'recipe = "hmm", mixture = 2, also = ["count"]',
+            "is of several seeds or of several recipes",
+        ),
     ],
 )
 def test_wrong_rows(refused, small, old, new, said):
