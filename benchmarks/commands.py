@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch loads
+os.environ.setdefault("GOMP_SPINCOUNT", "500")
 
 import tyro
 

@@ -60,9 +60,12 @@ def main(argv: list[str] | None = None) -> None:
 
 def call(command: Callable[[], None]) -> None:
     """Run a command; a mistake of the user ends the program with one sentence and status 2."""
-    # Threads that wait by spinning are several times slower as soon as anything else runs on the
-    # machine, and no faster when nothing does. It has to be set before torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # Threads that spin while they wait are several times slower as soon as anything else runs
+        # on the machine, and those that sleep at once a third slower if nothing does. So they spin
+        # some microseconds. It has to be set before torch is loaded.
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", "500")  # of the GNU library, which torch has
     if launch.asked_for():
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # what is wrong is said in a sentence
     if not launch.is_first():
