@@ -6,7 +6,6 @@ must be on the disk, and is mixed from them.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
