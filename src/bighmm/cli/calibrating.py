@@ -54,6 +54,7 @@ def calibrate_command(argv: list[str]) -> None:
     from bighmm.lm.calibrating import calibrate
     from bighmm.lm.cards import about_model, write_card
 
+    arguments.compute.read_long_texts()
     lm = arguments.compute.open_hmm(arguments.model, "calibration")
     corpus = open_corpus(arguments.model, arguments.data)
     found = calibrate(lm, corpus, arguments.split, _tell)

@@ -21,6 +21,7 @@ import tyro
 from bighmm.answers.objects import VERSION
 from bighmm.answers.plain import finite
 from bighmm.base import launch
+from bighmm.base.allocator import keep_freed_memory
 from bighmm.base.settings import check_at_least_one as at_least_one
 from bighmm.lm.options import DEFAULT_LENGTH
 from bighmm.lm.protocol import MatmulDtype
@@ -126,6 +127,15 @@ class DeviceFlags:
         from bighmm.lm import opening
 
         return opening.as_hmm(self.open(path), path, what)
+
+    def read_long_texts(self) -> None:
+        """For a command that reads a whole text and then ends: on a CPU, freed memory is kept.
+
+        Nothing within `models_stay_open`, as there the process goes on."""
+        from bighmm.lm.opening import find_device
+
+        if _KEPT_OPEN is None and find_device(self.device).type == "cpu":
+            keep_freed_memory()
 
 
 ON_ANY_DEVICE = DeviceFlags()

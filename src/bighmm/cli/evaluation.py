@@ -56,6 +56,7 @@ def eval_command(argv: list[str]) -> None:
     from bighmm import answers
     from bighmm.lm.opening import text_for
 
+    arguments.compute.read_long_texts()
     lm = arguments.compute.open(arguments.model)
     corpus, split = text_for(arguments.model, arguments.data, arguments.split)
     found = answers.evaluate(

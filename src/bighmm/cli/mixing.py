@@ -49,6 +49,7 @@ def mix_command(argv: list[str]) -> None:
     from bighmm.lm.mixing import fitted_weights, mix, weights_of
     from bighmm.lm.opening import corpus_for
 
+    arguments.compute.read_long_texts()
     lms = [arguments.compute.open_hmm(path, "mixture") for path in arguments.models]
     mix(lms)  # which says if it cannot be, before there is any work
     weights = list(arguments.weights) if arguments.weights is not None else None
