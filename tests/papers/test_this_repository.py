@@ -182,7 +182,7 @@ def test_the_plan_of_the_frontier():
     left = planned(paper, read_results(paper))
     assert all(isinstance(what, Prepare) for step, what in left if step.load == 0)
     everything = {step.makes for step, _ in planned(paper, Results())}
-    assert {"written/ptb-short", "runs/frontier/decayed-65536-mixture-4-ptb"} <= everything
+    assert {"written/ptb-short", "runs/frontier/averaged-65536-mixture-8-ptb"} <= everything
 
 
 def test_the_plan_of_lee2025_is_the_study_of_weight_decay():
