@@ -203,7 +203,12 @@ def test_an_interruption_during_clustering_is_not_waited_for(
 
     monkeypatch.setattr("bighmm.data.brown.cluster", cluster)
     flags = (*small, "--min-count", 3, "--out", tmp_path / "run")  # a text not clustered before
-    done = bighmm("train", "--data", text, *flags)
+    # A shell's background job begins with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = bighmm("train", "--data", text, *flags)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done.status == 130 and "interrupted" in done.err
     assert not (tmp_path / "run" / "recipe.json").exists()
 
