@@ -13,7 +13,17 @@ from papers.rows import SECONDS, Paper, Row, Table
 
 SHORTEST = 0.01  # seconds; stands for less, which a logarithmic axis has no place for
 BARS = 0.8  # width of all bars at one word, in units of the axis
-COLOURS = ("#1f5fa8", "#d9730d", "#2d8a4e", "#8e44ad", "#b03a2e", "#5d6d7e", "#17a2a2")
+COLOURS = (
+    "#1f5fa8",
+    "#d9730d",
+    "#2d8a4e",
+    "#8e44ad",
+    "#b03a2e",
+    "#5d6d7e",
+    "#17a2a2",
+    "#c79a00",
+    "#d1579b",
+)
 
 
 def find_matplotlib() -> None:
@@ -75,7 +85,8 @@ def _chart(paper: Paper, results: Results, table: Table) -> Any:
         axes.margins(y=0.3)  # room for the legend above the bars
     else:
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted(xs), _ticks(sorted(xs)))
+        marked = _marked(sorted(xs))
+        axes.set_xticks(marked, _ticks(marked))
     axes.minorticks_off()
     axes.set_xlabel(table.axis)
     _finish(axes, table.title, paper.figure)
@@ -212,6 +223,13 @@ def _label(whose: str, series: str) -> str:
 def _powers(text: str) -> str:
     """Text in which 2^14 is written in matplotlib's notation for powers."""
     return re.sub(r"(\d)\^(\d+)", r"$\1^{\2}$", text)
+
+
+def _marked(xs: list[Any]) -> list[Any]:
+    """The powers of two among numbers where there are three or more, as others would stand in
+    between; else all."""
+    powers = [x for x in xs if math.log2(x).is_integer()]
+    return powers if len(powers) >= 3 else xs
 
 
 def _ticks(xs: list[Any]) -> list[str]:
