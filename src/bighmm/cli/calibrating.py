@@ -16,6 +16,7 @@ from bighmm.cli.common import (
     DeviceFlags,
     ModelPath,
     err,
+    keep_memory,
     open_corpus,
     out,
     parse,
@@ -54,7 +55,7 @@ def calibrate_command(argv: list[str]) -> None:
     from bighmm.lm.calibrating import calibrate
     from bighmm.lm.cards import about_model, write_card
 
-    arguments.compute.read_long_texts()
+    keep_memory(arguments.compute.device)
     lm = arguments.compute.open_hmm(arguments.model, "calibration")
     corpus = open_corpus(arguments.model, arguments.data)
     found = calibrate(lm, corpus, arguments.split, _tell)

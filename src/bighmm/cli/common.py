@@ -128,15 +128,6 @@ class DeviceFlags:
 
         return opening.as_hmm(self.open(path), path, what)
 
-    def read_long_texts(self) -> None:
-        """For a command that reads a whole text and then ends: on a CPU, freed memory is kept.
-
-        Nothing within `models_stay_open`, as there the process goes on."""
-        from bighmm.lm.opening import find_device
-
-        if _KEPT_OPEN is None and find_device(self.device).type == "cpu":
-            keep_freed_memory()
-
 
 ON_ANY_DEVICE = DeviceFlags()
 
@@ -153,6 +144,17 @@ def models_stay_open() -> Iterator[None]:
         yield
     finally:
         _KEPT_OPEN = before
+
+
+def keep_memory(device: str) -> None:
+    """On a CPU, let the process keep what it frees, for a command that reads a whole text and ends.
+
+    Within `models_stay_open` the process goes on, so nothing is changed there.
+    """
+    from bighmm.lm.opening import find_device
+
+    if _KEPT_OPEN is None and find_device(device).type == "cpu":
+        keep_freed_memory()
 
 
 def open_corpus(path: Path, data: str | None) -> Corpus:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from bighmm.cli.common import ON_ANY_DEVICE, AsJson, DeviceFlags, ModelPath, out, parse, print_json
+from bighmm.cli.common import (
+    ON_ANY_DEVICE,
+    AsJson,
+    DeviceFlags,
+    ModelPath,
+    keep_memory,
+    out,
+    parse,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from bighmm.answers.objects import Perplexity
@@ -56,7 +65,7 @@ def eval_command(argv: list[str]) -> None:
     from bighmm import answers
     from bighmm.lm.opening import text_for
 
-    arguments.compute.read_long_texts()
+    keep_memory(arguments.compute.device)
     lm = arguments.compute.open(arguments.model)
     corpus, split = text_for(arguments.model, arguments.data, arguments.split)
     found = answers.evaluate(

@@ -9,7 +9,15 @@ from typing import Annotated
 import tyro
 
 from bighmm.base.locks import is_unused
-from bighmm.cli.common import ON_ANY_DEVICE, AsJson, DeviceFlags, out, parse, print_json
+from bighmm.cli.common import (
+    ON_ANY_DEVICE,
+    AsJson,
+    DeviceFlags,
+    keep_memory,
+    out,
+    parse,
+    print_json,
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ def mix_command(argv: list[str]) -> None:
     from bighmm.lm.mixing import fitted_weights, mix, weights_of
     from bighmm.lm.opening import corpus_for
 
-    arguments.compute.read_long_texts()
+    keep_memory(arguments.compute.device)
     lms = [arguments.compute.open_hmm(path, "mixture") for path in arguments.models]
     mix(lms)  # which says if it cannot be, before there is any work
     weights = list(arguments.weights) if arguments.weights is not None else None

@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from bighmm.base import launch
-from bighmm.base.allocator import keep_freed_memory
-from bighmm.cli.common import AsJson, check_blocks, err, flag_value, out, parse, print_json
+from bighmm.cli.common import (
+    AsJson,
+    check_blocks,
+    err,
+    flag_value,
+    keep_memory,
+    out,
+    parse,
+    print_json,
+)
 from bighmm.cli.starting import (
     check_folder,
     check_of_family,
@@ -142,11 +150,9 @@ def train_in_terminal(
 
     On Ctrl-C the run is saved and the program ends with a message that names the command `again`.
     """
-    from bighmm.lm.opening import find_device
     from bighmm.train.run import train_run
 
-    if find_device(recipe.training.device).type == "cpu":
-        keep_freed_memory()
+    keep_memory(recipe.training.device)
     with stopped_with(again), stoppable_watch(run, tensorboard) as (watch, should_stop):
         return train_run(
             run, recipe, resume=resuming, watch=watch, should_stop=should_stop, reasons=reasons
